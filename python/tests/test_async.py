@@ -248,3 +248,25 @@ def attributes():
 
 def test_what_a_work_tells(ranks):
     assert ranks(2, attributes) == [(True, None, True)] * 2
+
+
+def resized_under_way():
+    """PyTorch runs code of its own in Python within what brings the results."""
+    group = dist.group.WORLD
+    torch.set_default_device("cpu")
+    try:
+        tensor = torch.zeros(4, 4).t()
+        work = dist.all_reduce(tensor, async_op=True)
+        tensor.resize_(3, 3)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="invalid for input of size 16"):
+                work.wait()
+        over = work.is_completed()
+        dist.destroy_process_group()
+    finally:
+        torch.set_default_device(None)
+    return over, group.communicator.closed
+
+
+def test_results_that_cannot_be_brought_beside_a_default_device(ranks):
+    assert ranks(2, resized_under_way, fresh=True) == [(True, True)] * 2

@@ -30,7 +30,8 @@ from lockstep._library import C, OK, PENDING
 from lockstep._sites import called_by_library
 from lockstep.torch import _profile
 
-_PACKAGE = os.path.join(os.path.dirname(errors.__file__), "")
+# Code of this package and of PyTorch, of which some runs within its functions, such as a device by default.
+_NOT_OF_PROGRAMS = tuple(os.path.join(os.path.dirname(module.__file__), "") for module in (errors, torch))
 
 
 def milliseconds(timeout):
@@ -263,12 +264,12 @@ class Work(_Work):
 
 
 def _is_of_handler(error):
-    """Whether a handler of a signal has raised it, in the middle of what is done here: its trace leaves this package. What
-    PyTorch raises comes from its C++, which is in no trace."""
+    """Whether a handler of a signal has raised it, in the middle of what is done here: its trace leads into code of the
+    program."""
     if threading.current_thread() is not threading.main_thread():
         return False
     frames = traceback.walk_tb(error.__traceback__)
-    return any(not frame.f_code.co_filename.startswith(_PACKAGE) for frame, _ in frames)
+    return any(not frame.f_code.co_filename.startswith(_NOT_OF_PROGRAMS) for frame, _ in frames)
 
 
 def bring(finish):
