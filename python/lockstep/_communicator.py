@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One group of the C library: opening and making, waiting, errors, closing."""
 
+import _thread
 import ctypes
 import os
 import re
@@ -21,6 +22,7 @@ _SPLITS = (
     "sizes, or none does. Lists of equal sizes are allowed."
 )
 culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
+opened = set()  # those that are not closed: with what their operations need, also if the program lets go of all of it
 SWEEP = 64  # with so many operations under way, the complete ones that nobody has waited for are dropped
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
@@ -77,7 +79,8 @@ class Communicator:
 
     Each thread in a call of the library is in `inside`, or in `waiting` if it waits for a Work or asks for one, once
     for each such call, as a handler may call while its thread is in another one. Those in a local call, as finalisers
-    make, are in `visits`. The group stays until all are empty.
+    make, are in `visits`. The group stays until all are empty. `children` are the groups that were made of it: they are
+    closed before it, as the library closes them with it.
     """
 
     def __init__(self, handle, rank, size, parent=None):
@@ -90,6 +93,8 @@ class Communicator:
         self.inside = []
         self.waiting = []
         self.visits = []
+        self.closers = []  # the thread that closes it
+        self.children = set()
         self.deferred = None  # why it is closed as soon as the thread that closes it is in no call
         self.pending = {}  # id → Work, so that buffers live as long as operations
         self.sweep_at = 2 * SWEEP
@@ -103,6 +108,16 @@ class Communicator:
         self.awaits = False
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
         self.closed = False
+        opened.add(self)
+        if parent is not None:
+            self.root().children.add(self)
+
+    def root(self):
+        """The group of all ranks that it comes of."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        return root
 
     # ---- making ----
 
@@ -138,11 +153,11 @@ class Communicator:
                 status = status or ABORTED
             if status != OK:
                 raise self.error(status, why)
+            return Communicator(handle, ranks.index(self.rank), len(ranks), self)
         finally:
             self.inside.remove(me)
             if self.deferred is not None:
                 self.close_deferred()
-        return Communicator(handle, ranks.index(self.rank), len(ranks), self)
 
     # ---- calls that give no handle ----
 
@@ -174,9 +189,7 @@ class Communicator:
         """Gives a block of ls_alloc back, from any thread, also of a finaliser. Blocks may outlive all groups."""
         if self.visit(C.ls_free, address) is not None:
             return
-        root = self
-        while root.parent is not None:
-            root = root.parent
+        root = self.root()
         root.unfreed.append(address)
         if root.closed:
             root.free_late()
@@ -190,13 +203,22 @@ class Communicator:
                 return
             C.ls_free(None, address)
 
+    def _ask(self, function, *arguments):
+        """As visit, but of this group alone, and also while it is being closed."""
+        me = threading.get_ident()
+        try:
+            self.visits.append(me)
+            if self._group is not None:
+                function(self._group, *arguments)
+        finally:
+            self.visits.remove(me)
+
     # ---- errors ----
 
     def _failure(self):
         """As ls_group_failure reports it; without a group the status is OK."""
         failure = Failure(size=ctypes.sizeof(Failure), rank=-1)
-        if self._group is not None:
-            C.ls_group_failure(self._group, ctypes.byref(failure))
+        self._ask(C.ls_group_failure, ctypes.byref(failure))
         return failure
 
     def failure(self):
@@ -209,7 +231,7 @@ class Communicator:
         """The exception for a status that a call of this group returned. why: what was said of it, if another thread
         has called."""
         kind = errors.class_of(status)
-        of_group = issubclass(kind, (errors.GroupError, errors.ProcessError))
+        of_group = status is not None and issubclass(kind, (errors.GroupError, errors.ProcessError))
         if self._group is None or (self.handle is None and not of_group):
             return errors.BadArgument("the process group has been destroyed")
         if of_group:
@@ -260,8 +282,7 @@ class Communicator:
     # ---- the end ----
 
     def abort(self, reason):
-        if self._group is not None:
-            C.ls_group_abort(self._group, reason.encode(errors="replace"))
+        self._ask(C.ls_group_abort, reason.encode(errors="replace"))
 
     def still_pending(self):
         """Works of operations that are not over."""
@@ -275,12 +296,18 @@ class Communicator:
         """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
         wait in it are waited for. Called by a handler of a signal while its own thread is in a call of the group, it
         aborts that one, and closes the group when that thread is out of it."""
-        if self._group is None or self.process != os.getpid():
+        if self.process != os.getpid():
             self.handle = self._group = None
+            return
+        if self._group is None:
+            self._await_closers()
             return
         if threading.get_ident() in self.inside + self.waiting:
             self.deferred = reason
             self.abort(reason)
+            return
+        if not self._close_children(reason):
+            self.deferred = reason
             return
         self.handle = self.deferred = None
         if self.still_pending():
@@ -290,24 +317,67 @@ class Communicator:
         # Those in waits leave by themselves, as no Work is under way any more; the pump is often among them.
         while self._others(self.inside):
             time.sleep(0.001)
+        self._close_children(reason)  # which a thread has made meanwhile
         for work in list(self.pending.values()):
             work.settle()
-        while self._others(self.waiting) or self._others(self.visits):
+        while self._others(self.waiting):
             time.sleep(0.001)
         if self.pump is not None:
             self.pump.stop()
         failure = self._failure()
         if not failure.host:  # on another host the number is another process'
             culprits.add(failure.pid)
-        group, self._group = self._group, None
-        C.ls_group_close(group)
-        self.closed = True
-        self.free_late()
+        self._leave()
+
+    def _leave(self):
+        """The last step of close. If several threads close the group, one of them does it, and the others wait for it."""
+        me = threading.get_ident()
+        try:
+            self.closers.append(me)
+            group, self._group = self._group, None
+            if group is not None:
+                while self._others(self.visits):
+                    time.sleep(0.001)
+                C.ls_group_close(group)
+                self.closed = True
+                opened.discard(self)
+                self.root().children.discard(self)
+                self.free_late()
+        finally:
+            self.closers.remove(me)
+        self._await_closers()
+
+    def _await_closers(self):
+        while self._others(self.closers):
+            time.sleep(0.001)
+
+    def _close_children(self, reason):
+        """False: a handler of a signal closes them, and its own thread is in a call of one."""
+        for child in list(self.children):
+            child.close(reason)
+        return all(child.deferred is None for child in list(self.children))
 
     def close_deferred(self):
-        """After a call: what a handler wanted to close meanwhile."""
-        if threading.get_ident() not in self.inside + self.waiting:
-            self.close(self.deferred)
+        """After a call: what a handler wanted to close meanwhile, and with it perhaps the group that this one comes of."""
+        for communicator in (self, self.root()):
+            reason = communicator.deferred
+            if reason is not None and threading.get_ident() not in communicator.inside + communicator.waiting:
+                communicator.close(reason)
+
+    def is_open(self):
+        """It belongs to this process, and its end has not come to the last step."""
+        return self._group is not None and self.process == os.getpid()
+
+    def let_go(self):
+        """Nobody can call on the group any more: it is closed once its operations are over. A finaliser may call this, so
+        another thread does it."""
+        if self.is_open():
+            _thread.start_new_thread(self._close_behind, ())
+
+    def _close_behind(self):
+        for work in list(self.pending.values()):
+            work.settle()
+        self.close("the program let go of the group")
 
 
 def last_error():

@@ -7,9 +7,8 @@ import os
 import select
 import sys
 import time
-import weakref
 
-from lockstep import _sites
+from lockstep import _communicator, _sites
 from lockstep._communicator import culprits
 
 # A launcher reports the process that ends first as the reason why the job has failed. So a process that ends because of
@@ -18,14 +17,13 @@ from lockstep._communicator import culprits
 # meanwhile.
 _OUTLIVE_S, _NOTICE_S = 3.0, 1.0
 
-_open = weakref.WeakSet()
 _watched = 0  # the process whose end is watched
 _failed = None  # the exception that nobody has caught
 
 
-def opened(communicator):
+def opened():
+    """A group was."""
     global _watched
-    _open.add(communicator)
     if _watched != os.getpid():
         _watched = os.getpid()
         # Processes of multiprocessing end past atexit, and know of nothing that was registered before them.
@@ -89,8 +87,8 @@ def _outlive(pids):
 
 def _leave():
     reason = _reason()
-    for communicator in sorted(_open, key=lambda c: c.parent is None):
-        if communicator.handle is None or communicator.process != os.getpid():
+    for communicator in sorted(list(_communicator.opened), key=lambda c: c.parent is None):
+        if not communicator.is_open():
             continue
         if reason is not None:
             communicator.abort(reason)

@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 from lockstep import errors
 from lockstep._library import OK
 from lockstep._sites import here
-from lockstep.torch import _end, _mapped, _phases, _store_rendezvous
+from lockstep.torch import _end, _mapped, _memory, _phases, _store_rendezvous
 from lockstep.torch._collectives import Collectives
 from lockstep.torch._p2p import PointToPoint
 from lockstep.torch._work import Several, milliseconds
@@ -30,7 +30,8 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
         self._name = ""
         self._desc = ""
         self.looks = 0  # of _phases
-        _end.opened(communicator)
+        _end.opened()
+        _memory.at_end_of(self, communicator.let_go)
 
     # ---- what it is ----
 

@@ -12,7 +12,7 @@ from lockstep._library import C, OK, OP_OPTIONS_BYTES, OpOptions
 from lockstep._sites import addresses, here
 
 
-def _at_end_of(owner, function, *arguments):
+def at_end_of(owner, function, *arguments):
     """A finaliser. It may run in any thread, at any point of the program, and not at all once the interpreter ends, as
     groups end then."""
     finaliser = weakref.finalize(owner, function, *arguments)
@@ -49,7 +49,7 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
     communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
     kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
     block = kind.from_address(address.value)
-    _at_end_of(block, communicator.free, address.value)
+    at_end_of(block, communicator.free, address.value)
     tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
     return tensor.requires_grad_(requires_grad)
 
@@ -101,7 +101,7 @@ def _deregister_with(storage, communicator):
         return
     if before is not None:
         before.detach()  # what was there has lost its memory, and must not end what is there now
-    communicator.shared[address] = _at_end_of(storage, _deregister, communicator, address)
+    communicator.shared[address] = at_end_of(storage, _deregister, communicator, address)
 
 
 def _has_file(storage):

@@ -22,7 +22,7 @@ import torch
 from torch.nn.modules import module as _modules
 from torch.optim import optimizer as _optimizers
 
-from lockstep._library import C
+from lockstep._library import OK, C
 from lockstep.torch._hints import EpochWatch
 
 LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
@@ -38,8 +38,7 @@ def _end():
     if current is None or current[2] != threading.get_ident():
         return
     communicator, name, _ = current
-    if communicator.handle is not None:
-        C.ls_phase_end(communicator.handle, name)
+    communicator.visit(C.ls_phase_end, name)
 
 
 def _begin(communicator, name):
@@ -49,7 +48,7 @@ def _begin(communicator, name):
     if _current is not None and _current[2] != me:
         return
     _end()
-    if communicator.handle is not None and C.ls_phase_begin(communicator.handle, name) == 0:
+    if communicator.visit(C.ls_phase_begin, name) == OK:
         _current = (communicator, name, me)
 
 
@@ -213,12 +212,12 @@ def phase(name, group=None):
     from lockstep.torch._group import default_group
 
     communicator = _communicator_of(group or default_group())
-    begun = communicator is not None and C.ls_phase_begin(communicator.handle, name.encode()) == 0
+    begun = communicator is not None and communicator.visit(C.ls_phase_begin, name.encode()) == OK
     try:
         yield
     finally:
-        if begun and communicator.handle is not None:
-            C.ls_phase_end(communicator.handle, name.encode())
+        if begun:
+            communicator.visit(C.ls_phase_end, name.encode())
 
 
 def phase_report(group=None):
@@ -232,7 +231,10 @@ def phase_report(group=None):
     if communicator is None:
         return ""
     text = ctypes.create_string_buffer(1 << 16)
-    communicator.check(C.ls_phase_report(communicator.handle, text, len(text)))
+    status = communicator.visit(C.ls_phase_report, text, len(text))
+    if status is None:  # another thread has destroyed the group just now
+        return ""
+    communicator.check(status)
     return text.value.decode(errors="replace")
 
 
