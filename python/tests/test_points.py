@@ -2,6 +2,7 @@
 """Messages between two ranks: blocking and not, in batches, from any source, with tags."""
 
 import sys
+import threading
 
 import lockstep
 import pytest
@@ -266,3 +267,27 @@ def begun_beside_threads():
 
 def test_many_under_way_beside_other_threads(ranks):
     assert ranks(1, begun_beside_threads, fresh=True) == [(True, 80)]
+
+
+def beside_a_coalescing_manager():
+    """What another thread begins meanwhile is not waited for: here it comes only after what this thread does next."""
+    other, me, late = 1 - dist.get_rank(), dist.get_rank(), torch.zeros(1)
+    if me == 1:
+        dist.recv(torch.zeros(1), 0)
+        dist.recv(torch.zeros(1), 0, tag=1)
+        dist.send(torch.ones(1), 0, tag=2)
+        return 1.0
+    works = []
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        dist.isend(torch.ones(1), other)
+        thread = threading.Thread(target=lambda: works.append(dist.irecv(late, other, tag=2)))
+        thread.start()
+        thread.join()
+    manager.wait()
+    dist.send(torch.ones(1), other, tag=1)
+    works[0].wait()
+    return late.item()
+
+
+def test_a_coalescing_manager_and_another_thread(ranks):
+    assert ranks(2, beside_a_coalescing_manager) == [1.0, 1.0]

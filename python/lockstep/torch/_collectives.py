@@ -69,7 +69,7 @@ class Collectives(Lists):
 
     communicator = None
     _limit = (None, 0)  # the time limit of the last call, and its milliseconds
-    _coalescing = None  # the works of a coalesced call that is being collected
+    _coalescing = {}  # threads that collect what they call → their works
     guards = None  # of _check.py: of the call that is being made
 
     # ---- how each of them runs ----
@@ -131,8 +131,8 @@ class Collectives(Lists):
         work.begin(function, *arguments, options.where)
         if self.communicator.kept is not None:
             self.communicator.kept.append(work)
-        if self._coalescing is not None:
-            self._coalescing.append(work)
+        if self._coalescing:
+            self._collect(work)
         if shown is not None:
             shown.end(work)
         return work

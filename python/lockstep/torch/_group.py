@@ -2,6 +2,7 @@
 """The process group that torch.distributed gets: what it can do is in Collectives and PointToPoint; here is what it is
 asked about itself, how it is made, and how it ends."""
 
+from threading import get_ident
 from types import SimpleNamespace
 
 import torch
@@ -30,6 +31,7 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
         self._name = ""
         self._desc = ""
         self.looks = 0  # of _phases
+        self._coalescing = {}
         _end.opened()
         _memory.at_end_of(self, communicator.let_go)
 
@@ -108,11 +110,15 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
     # ---- coalescing ----
 
     def _start_coalescing(self, device):
-        self._coalescing = []
+        self._coalescing[get_ident()] = []
 
     def _end_coalescing(self, device):
-        works, self._coalescing = self._coalescing or [], None
-        return Several(works)
+        return Several(self._coalescing.pop(get_ident(), []))
+
+    def _collect(self, work):
+        works = self._coalescing.get(get_ident())
+        if works is not None:
+            works.append(work)
 
     def all_gather_single(self, output, input, opts=None):
         if self.looks < _phases.LOOKS:

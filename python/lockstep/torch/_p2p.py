@@ -30,7 +30,7 @@ class PointToPoint:
     """The part of a ProcessGroup that two of its ranks call. None of it waits for anything else of the group."""
 
     communicator = None
-    _coalescing = guards = None  # as of Collectives
+    _coalescing, guards = {}, None  # as of Collectives
 
     def _begin(self, function, call, tensors, peer, tag, message=None):
         """message: for a receive, the struct that the library fills with the envelope."""
@@ -53,8 +53,8 @@ class PointToPoint:
         work.begin(function, buffer.data_ptr(), buffer.numel() * times, dtype, peer, options.where)
         if shown is not None:
             shown.end(work)
-        if self._coalescing is not None:
-            self._coalescing.append(work)
+        if self._coalescing:
+            self._collect(work)
         return work
 
     def send(self, tensors, dst, tag=0):
