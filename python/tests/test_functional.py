@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Functional collectives, eager and compiled, and functions of torch.distributed in compiled code."""
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from training import Model, seeded, state, train
@@ -175,3 +178,35 @@ def functional_gradients():
 
 def test_differentiable_functional_collectives(ranks):
     ranks.default_both(2, functional_gradients)
+
+
+WITH_RESULTS = {
+    "all_reduce": lambda tensor, group: dist.all_reduce(tensor, group=group),
+    "max": lambda tensor, group: dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group),
+    "broadcast": lambda tensor, group: dist.broadcast(tensor, 1, group=group),
+    "all_gather": lambda tensor, group: dist.all_gather([torch.zeros(4) for _ in range(2)], tensor, group=group),
+    "reduce_scatter": lambda tensor, group: dist.reduce_scatter_single(torch.zeros(2), tensor, group=group),
+}
+
+
+def called_with_a_result(group, call):
+    """One that nobody has waited for."""
+    result = functional.all_reduce(torch.arange(4.0) + dist.get_rank(group), "sum", group)
+    assert isinstance(result, functional.AsyncCollectiveTensor)
+    WITH_RESULTS[call](result, group)
+    return result + 0
+
+
+@pytest.mark.parametrize("call", list(WITH_RESULTS))
+def test_calls_with_results_of_functional_collectives(ranks, call):
+    ranks.both(2, called_with_a_result, call)
+
+
+def called_with_a_dtensor():
+    tensor = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (2,)), [Shard(0)])
+    with pytest.raises(lockstep.Unsupported, match="DTensor.*to_local"):
+        dist.all_reduce(tensor)
+
+
+def test_dtensors_are_refused(ranks):
+    ranks(2, called_with_a_dtensor, fresh=True)

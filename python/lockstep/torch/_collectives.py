@@ -175,9 +175,9 @@ class Collectives(Lists):
             and not tensor.is_neg()
             and opts.reduceOp == _SUM
         ):
-            where = tensor.data_ptr()
-            arguments = where, where, tensor.numel(), number, _SUMS
-            return self._run(opts, C.ls_allreduce, arguments, tensors, tensor)
+            where, count = tensor.data_ptr(), tensor.numel()
+            if where or not count:
+                return self._run(opts, C.ls_allreduce, (where, where, count, number, _SUMS), tensors, tensor)
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = contiguous(tensor, "all_reduce")

@@ -2,6 +2,7 @@
 """What the library needs to know of tensors: where their elements lie, how many, of which type."""
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lockstep import errors
 
@@ -56,10 +57,24 @@ def of_the_host(tensors, call):
             refuse(tensor, call)
 
 
+def _with_elements(tensor, call):
+    """The tensor itself, or what it stands for: the result of a functional collective, which is waited for."""
+    while hasattr(tensor, "trigger_wait"):
+        tensor = tensor.trigger_wait()
+    if is_traceable_wrapper_subclass(tensor):
+        raise errors.Unsupported(
+            f"{call}: the tensor is a {type(tensor).__name__}, which has no elements of its own; a DTensor gives its part "
+            "by to_local()"
+        )
+    return tensor
+
+
 def contiguous(tensor, call):
     """The tensor itself, if its elements lie one behind the other; else a copy of it that does."""
     if not tensor.is_cpu or tensor.layout is not _STRIDED:
         refuse(tensor, call)
+    if tensor.__class__ is not torch.Tensor:
+        tensor = _with_elements(tensor, call)
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg().contiguous()
     return tensor
