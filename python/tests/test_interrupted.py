@@ -466,3 +466,35 @@ def raised_twice(name):
 @pytest.mark.parametrize("name", list(CALLED))
 def test_two_handlers_that_raise(ranks, name):
     assert ranks(2, raised_twice, name, fresh=True) == [True, None]
+
+
+# ---- futures ----
+
+
+def raised_while_asked():
+    """The first request for a future does not come to the end; the second one has one that is completed."""
+    call, raised, tensor = _work.Pump._call_leader, [], torch.ones(2)
+    if dist.get_rank() == 1:
+        store().wait(["asked"])
+        dist.all_reduce(tensor)
+        return True, tensor.tolist()
+
+    def raising(pump):
+        if not raised:
+            raised.append(pump)
+            raise Raised
+        call(pump)
+
+    work = dist.all_reduce(tensor, async_op=True)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Raised):
+        patch.setattr(_work.Pump, "_call_leader", raising)
+        work.get_future()
+    future, end = work.get_future(), time.monotonic() + 10
+    store().set("asked", "1")
+    while not future.done() and time.monotonic() < end:
+        time.sleep(0.001)
+    return future.done(), tensor.tolist()
+
+
+def test_raised_while_a_future_is_asked_for(ranks):
+    assert ranks(2, raised_while_asked, fresh=True) == [(True, [2.0, 2.0])] * 2

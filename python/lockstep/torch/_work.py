@@ -14,6 +14,7 @@ So the status may be read without the lock. If a handler raises while results ar
 the next wait copies them again. A handler that itself waits for the operation then copies them, too.
 """
 
+import _thread
 import os
 import threading
 import traceback
@@ -69,6 +70,7 @@ class Work(_Work):
         self._error = None
         self._future = None
         self._base = None  # completes the future; None: it is complete, or nobody has asked for one
+        self._awaited = False  # the pump waits for it
         communicator.sweep()
         # Handles of short messages are shared: each keeps what is under way, and those are over.
         communicator.pending[id(self)] = self
@@ -221,16 +223,17 @@ class Work(_Work):
         if self._communicator.awaits or (self._is_half() and called_by_library("get_future")):
             self.outlast()
         with self._communicator.lock:
-            if self._future is not None:
-                return self._future
-            self._communicator.lost = self._communicator.lost or self._error
-            if self._status is not None and self._error is None:
-                self._future = _complete_future(self._result)
-                return self._future
-            self._base = torch.futures.Future()
-            self._future = self._base.then(self._outcome)
-        if self._status is None:
+            if self._future is None:
+                self._communicator.lost = self._communicator.lost or self._error
+                if self._status is not None and self._error is None:
+                    self._future = _complete_future(self._result)
+                    return self._future
+                base = torch.futures.Future()
+                self._future, self._base = base.then(self._outcome), base
+        # Once more if a handler has raised before it was done: then the Work may be there twice.
+        if self._status is None and not self._awaited:
             self._communicator_pump().put(self)
+            self._awaited = True
         self._complete()
         return self._future
 
@@ -353,7 +356,7 @@ class Pump:
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
-        for thread in self._threads:
+        for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -364,8 +367,8 @@ class Pump:
             self._condition.notify()
             return
         thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        # start() waits in Python code that an exception of a handler breaks; only the main thread runs handlers.
+        _thread.start_new_thread(thread.start, ())
 
     def _pass_on(self):
         with self._condition:
@@ -373,6 +376,7 @@ class Pump:
             self._call_leader()
 
     def _run(self):
+        self._threads.append(threading.current_thread())
         while True:
             with self._condition:
                 self._idle += 1
