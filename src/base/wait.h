@@ -346,6 +346,14 @@ void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
+/* Whether a thread that blocks all signals continues after wait_fds. It is interrupted all the same
+ * when another thread calls setuid(2) or one of its relatives: then the C library sends a signal of
+ * its own to all threads. */
+static inline bool wait_fds_continues(ls_status status)
+{
+	return status == LS_OK || status == LS_TIMED_OUT || status == LS_INTERRUPTED;
+}
+
 /* Around a call of code that is not Lockstep's and may block, such as a device's driver: shows its
  * name, and since when the thread is in it. Such a wait proves nothing, because the call may return
  * at any time. At most WAIT_FOREIGN_BYTES - 1 bytes of `call` are copied. No lock may be held. Not

@@ -71,7 +71,7 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
 	*wakeups = 0;
 	if (status != LS_OK)
-		return status == LS_TIMED_OUT; /* else its message has been printed */
+		return wait_fds_continues(status); /* else its message has been printed */
 	for (int i = 1; i < count; i++)
 		if (fds[i].revents && ranks[i] >= 0)
 			look_at_end(world, ranks[i]);

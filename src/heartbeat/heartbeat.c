@@ -277,7 +277,7 @@ static bool sleep_until(struct heartbeat *heartbeat, bool is_agent)
 			receive_beats(heartbeat);
 	} while (is_agent && status == LS_OK && !fds[0].revents && fds[1].revents == POLLIN &&
 		 clock_now_ns() < deadline_ns);
-	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN) &&
+	return wait_fds_continues(status) && !(fds[0].revents & ~POLLIN) &&
 	       !(is_agent && fds[1].revents & POLLNVAL);
 }
 

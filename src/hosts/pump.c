@@ -65,7 +65,7 @@ static bool sleep_on(struct hosts_pump *pump, int link_fd, uint64_t ms)
 		ssize_t got = read(pump->event_fd, &wakes, sizeof wakes);
 		(void)got;
 	}
-	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN);
+	return wait_fds_continues(status) && !(fds[0].revents & ~POLLIN);
 }
 
 static bool sleep_one_tick(struct hosts_pump *pump)

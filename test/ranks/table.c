@@ -474,6 +474,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(members_differ_often, "checked", "CHECK=1", R(2)),
 	TEST(members_differ_and_leave, R(2) | R(3) | R(4), PROCESSES),
 	SETTING(members_of_two_threads, "checked", "CHECK=1", R(3) | R(4)),
+	TEST(a_change_of_group_ends_no_thread, R(2) | R(3)),
 	TEST(signals_end_no_wait, R(2)),
 	TEST(averages_under_signals, R(2)),
 	TEST(a_timeout_under_signals, R(2), PROCESSES),

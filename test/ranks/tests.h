@@ -22,9 +22,10 @@ runner_function members_make_their_group, members_make_many_groups, members_list
 	members_retry_after_a_pause, members_retry_at_once, members_retry_until_all_agree,
 	a_member_that_does_not_come;
 /* resume_test.c */
-runner_function signals_end_no_wait, averages_under_signals, a_timeout_under_signals,
-	a_resumed_deadlock_is_proved, a_resumed_collective_is_proved, left_calls_keep_the_order,
-	left_calls_keep_their_counts, resumable_calls_keep_nothing, resumable_calls_are_many;
+runner_function a_change_of_group_ends_no_thread, signals_end_no_wait, averages_under_signals,
+	a_timeout_under_signals, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
+	left_calls_keep_the_order, left_calls_keep_their_counts, resumable_calls_keep_nothing,
+	resumable_calls_are_many;
 /* helper_close_test.c */
 runner_function a_helper_beside_the_close;
 /* timeline_test.c */
