@@ -307,6 +307,26 @@ static ls_status client_run(struct transport *transport, const struct transport_
 	return status;
 }
 
+void transport_decline(const struct transport_exchange *exchange, uint64_t job, int rank, int size,
+		       ls_status status)
+{
+	struct transport transport = {
+		.job = job, .rank = rank, .size = size, .pid = getpid(), .segment_fd = -1};
+	struct transport_handshake_ranks ranks = transport_handshake_ranks(&transport, exchange);
+	if (ranks.count == 1)
+		return;
+	if (rank == ranks.rank[0]) {
+		transport_root_decline(&transport, exchange, status);
+		return;
+	}
+	struct transport_handshake wire = transport_handshake_of(&transport, HANDSHAKE_FAIL);
+	wire.status = status;
+	int fd = try_connect(exchange->address); /* without a root nobody waits */
+	if (fd >= 0)
+		transport_handshake_try_send(fd, &wire);
+	transport_close_fds(&fd, 1);
+}
+
 ls_status transport_connect(struct transport *transport, const struct transport_exchange *exchange)
 {
 	ls_status status;

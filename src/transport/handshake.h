@@ -8,7 +8,8 @@
  *                          <---   TABLE first, count, 3 * count fds
  *   MAPPED first           --->   after all of them from all clients:
  *                          <---   GO
- *   FAIL rank, status     <--->   in place of any of these; the root passes it on to all ranks */
+ *   FAIL rank, status     <--->   in place of any of these, also of HELLO; the root passes it on to
+ *                                 all ranks */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 

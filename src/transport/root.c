@@ -158,13 +158,24 @@ static ls_status accept_connections(struct root *root)
 	return LS_OK;
 }
 
-static bool is_proper_hello(const struct root *root, const struct transport_handshake *wire,
-			    int fd_count)
+/* Whether a rank that is missing introduces itself, or says that it cannot take part. */
+static bool is_proper(const struct root *root, const struct transport_handshake *wire, int fd_count)
 {
 	int place = transport_handshake_place(&root->ranks, wire->rank);
-	return wire->kind == HANDSHAKE_HELLO && wire->size == root->transport->size && place > 0 &&
-	       root->members[place].fd < 0 && !root->members[place].is_told &&
-	       fd_count == TRANSPORT_FDS;
+	bool comes = wire->kind == HANDSHAKE_HELLO && fd_count == TRANSPORT_FDS;
+	bool declines = wire->kind == HANDSHAKE_FAIL && fd_count == 0;
+	return (comes || declines) && wire->size == root->transport->size && place > 0 &&
+	       root->members[place].fd < 0 && !root->members[place].is_told;
+}
+
+/* The status of a rank that fails. */
+static ls_status hear_failure(struct root *root, int culprit, const struct transport_handshake *wire)
+{
+	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
+	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
+	root->culprit = culprit;
+	MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, culprit, ls_status_text(status));
+	return status;
 }
 
 /* Gives the connection its place, or turns it away. */
@@ -181,7 +192,7 @@ static ls_status hear_connection(struct root *root, int index)
 	case HANDSHAKE_EXHAUSTED:
 		return say_limit(root);
 	case HANDSHAKE_MESSAGE:
-		if (is_proper_hello(root, &wire, count))
+		if (is_proper(root, &wire, count))
 			break;
 		transport_close_fds(fds, count);
 		/* fall through */
@@ -194,11 +205,16 @@ static ls_status hear_connection(struct root *root, int index)
 	}
 	int place = transport_handshake_place(&root->ranks, wire.rank);
 	struct member *member = &root->members[place];
+	forget_connection(root, index);
+	if (wire.kind == HANDSHAKE_FAIL) {
+		close(fd);
+		member->is_told = true;
+		return root->failed ? LS_OK : hear_failure(root, wire.rank, &wire);
+	}
 	member->fd = fd;
 	member->pid = wire.pid;
 	memcpy(member->fds, fds, sizeof fds);
 	root->admitted++;
-	forget_connection(root, index);
 	return LS_OK;
 }
 
@@ -223,11 +239,7 @@ static ls_status hear_client(struct root *root, int place)
 	}
 	if (result == HANDSHAKE_MESSAGE && wire.kind == HANDSHAKE_FAIL) {
 		bool known = wire.rank >= 0 && wire.rank < root->transport->size;
-		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
-		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
-		root->culprit = known ? wire.rank : root->ranks.rank[place];
-		MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, root->culprit, ls_status_text(status));
-		return status;
+		return hear_failure(root, known ? wire.rank : root->ranks.rank[place], &wire);
 	}
 	root->culprit = root->ranks.rank[place];
 	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, member->pid, (unsigned)geteuid(), root->culprit,
@@ -402,26 +414,53 @@ static uint64_t verdict_deadline(uint64_t deadline_ns)
 	return deadline_ns - (some < most ? some : most);
 }
 
-ls_status transport_root_run(struct transport *transport, const struct transport_exchange *exchange)
+static void root_init(struct root *root, struct transport *transport,
+		      const struct transport_exchange *exchange)
 {
-	struct root root = {
+	*root = (struct root){
 		.transport = transport,
 		.exchange = exchange,
 		.deadline_ns = verdict_deadline(exchange->deadline_ns),
 		.ranks = transport_handshake_ranks(transport, exchange),
 	};
-	root.chunks = (root.ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
+	root->chunks = (root->ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
 	for (int place = 0; place < RANKS_HOST_MAX; place++)
-		root.members[place] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
-	for (int place = 1; place < root.ranks.count; place++) {
-		struct member *member = &root.members[place];
-		int rank = root.ranks.rank[place];
+		root->members[place] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
+	for (int place = 1; place < root->ranks.count; place++) {
+		struct member *member = &root->members[place];
+		int rank = root->ranks.rank[place];
 		member->pid = exchange->pids ? exchange->pids[rank] : 0;
 		member->pidfd = transport_handshake_watch(exchange, rank, &member->ended);
 	}
-	root.members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
-	root.members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
-	root.members[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
+	root->members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
+	root->members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
+	root->members[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
+}
+
+static void root_fini(struct root *root)
+{
+	for (int place = 1; place < root->ranks.count; place++) {
+		transport_close_fds(root->members[place].fds, TRANSPORT_FDS);
+		transport_close_fds(&root->members[place].fd, 1);
+		transport_close_fds(&root->members[place].pidfd, 1);
+	}
+	transport_close_fds(root->connections, root->connection_count);
+}
+
+void transport_root_decline(struct transport *transport, const struct transport_exchange *exchange,
+			    ls_status status)
+{
+	struct root root;
+	root_init(&root, transport, exchange);
+	root.culprit = transport->rank;
+	say_farewell(&root, status);
+	root_fini(&root);
+}
+
+ls_status transport_root_run(struct transport *transport, const struct transport_exchange *exchange)
+{
+	struct root root;
+	root_init(&root, transport, exchange);
 	ls_status status = gather_clients(&root);
 	if (status == LS_OK)
 		status = deal_table(&root);
@@ -431,11 +470,6 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		status = say_missing(&root);
 	if (status != LS_OK)
 		say_farewell(&root, status);
-	for (int place = 1; place < root.ranks.count; place++) {
-		transport_close_fds(root.members[place].fds, TRANSPORT_FDS);
-		transport_close_fds(&root.members[place].fd, 1);
-		transport_close_fds(&root.members[place].pidfd, 1);
-	}
-	transport_close_fds(root.connections, root.connection_count);
+	root_fini(&root);
 	return status;
 }

@@ -169,6 +169,12 @@ struct transport_exchange {
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
 
+/* In place of transport_connect, if this rank cannot take part, because of `status`, which is not
+ * LS_OK: the others need not wait for it, and return that status. Blocks on the root for up to a
+ * second, until all others have heard it; else not. */
+void transport_decline(const struct transport_exchange *exchange, uint64_t job, int rank, int size,
+		       ls_status status);
+
 /* Closes the descriptors of all peers, except the TRANSPORT_HELD ranks before this one, cyclically.
  * A diagnosis from outside finds a dead rank as long as a rank that keeps its descriptors, or the
  * launcher, lives. */
