@@ -246,7 +246,9 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 	rendezvous_card_fill(&out, meeting->place.rank, meeting->self.me.pid, mine, reason, card);
 	if (!server) {
 		client->text = text;
-		return rendezvous_client_gather(client, &out, cards);
+		ls_status got = rendezvous_client_gather(client, &out, cards);
+		meeting->hears = got == LS_OK && client->holder_rank != WIRE_LAUNCHER;
+		return got;
 	}
 	rendezvous_server_put_card(server, &out);
 	ls_status status = serve_until(server, client, rendezvous_server_complete, text);
@@ -283,18 +285,47 @@ ls_status rendezvous_join(const struct rendezvous_place *place, const struct ren
 	return status;
 }
 
-ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine, const char *reason,
-			    const void *card, void *cards)
+/* Of an error after the ranks have met. */
+static ls_status say_later(ls_status status, const char *text)
 {
-	char text[RENDEZVOUS_TEXT_BYTES] = "";
-	ls_status status = rendezvous_share(meeting, mine, reason, card, cards, text);
-
-	if (status == LS_OK || status == mine)
-		return status;
 	if (status == LS_RANK_MISSING || status == LS_UNTRUSTED_PEER || status == LS_NO_MASTER ||
 	    status == LS_INTERRUPTED)
 		rendezvous_say(status, text);
 	else
 		MESSAGE_SAY(MESSAGE_OPEN_FAILED, text);
 	return status;
+}
+
+ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine, const char *reason,
+			    const void *card, void *cards)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	ls_status status = rendezvous_share(meeting, mine, reason, card, cards, text);
+
+	return status == LS_OK || status == mine ? status : say_later(status, text);
+}
+
+void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const char *reason)
+{
+	if (meeting && meeting->server)
+		rendezvous_server_part(meeting->server, mine, reason);
+}
+
+int rendezvous_ear(const struct rendezvous_meeting *meeting)
+{
+	return meeting->hears ? meeting->client.fd : -1;
+}
+
+ls_status rendezvous_hear(struct rendezvous_meeting *meeting)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	bool over;
+
+	if (!meeting->hears)
+		return LS_OK;
+	meeting->client.text = text;
+	ls_status status = rendezvous_client_hear(&meeting->client, &over);
+	meeting->client.text = NULL;
+	meeting->hears = !over;
+	return status == LS_OK ? LS_OK : say_later(status, text);
 }

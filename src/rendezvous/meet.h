@@ -119,6 +119,9 @@ LS_CHECKED ls_status rendezvous_client_meet(struct rendezvous_client *client,
 LS_CHECKED ls_status rendezvous_client_gather(struct rendezvous_client *client,
 					      struct wire_card *mine, void *cards);
 
+/* As rendezvous_hear, with the reason in client->text. *over: nothing more is to come. */
+LS_CHECKED ls_status rendezvous_client_hear(struct rendezvous_client *client, bool *over);
+
 /* Appends before, the place and after to client->text. */
 void rendezvous_client_where(struct rendezvous_client *client, const char *before,
 			     const char *after);
@@ -152,6 +155,8 @@ const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_ser
 void rendezvous_server_put_card(struct rendezvous_server *server, const struct wire_card *card);
 /* Once the server is complete and there are several hosts: the cards of all ranks. */
 const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
+/* After that, once: tells all ranks how their connecting ended here. */
+void rendezvous_server_part(struct rendezvous_server *server, ls_status status, const char *reason);
 
 /* ---- meet.c ---- */
 
@@ -162,6 +167,7 @@ struct rendezvous_meeting {
 	struct rendezvous_self self;
 	int size;
 	bool gathers; /* rendezvous_gather is to come */
+	bool hears;   /* rank 0 is to tell how its connecting ended */
 	struct rendezvous_server *server;
 	struct rendezvous_client client;
 };

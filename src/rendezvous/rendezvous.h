@@ -157,6 +157,19 @@ LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 LS_CHECKED ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine,
 				       const char *reason, const void *card, void *cards);
 
+/* After rendezvous_gather, while the ranks of several hosts connect, which some of them may wait
+ * for in vain. Rank 0, if it serves, connects to all ranks of other hosts and shares memory with
+ * all ranks of its own; so it notices if one gives up. Therefore it tells the others how that ended
+ * for it: `mine` is LS_OK, or else `reason` says in a line what went wrong. Does nothing for other
+ * ranks, and with meeting NULL. Does not block. */
+void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const char *reason);
+/* A descriptor that is ready when rendezvous_hear has something to say; -1: nothing is awaited. */
+int rendezvous_ear(const struct rendezvous_meeting *meeting);
+/* What rank 0 has told by rendezvous_part; LS_OK also if it has told nothing yet. Does not block.
+ * Errors, with a message that names rank 0: what rank 0 gave; LS_NO_MASTER, it ended without a
+ * word; LS_UNTRUSTED_PEER, something else came, or it is not signed as the job's secret would. */
+LS_CHECKED ls_status rendezvous_hear(struct rendezvous_meeting *meeting);
+
 /* Ends this rank's part, and frees it; NULL is allowed. *control: the connection to the launcher
  * (non-blocking), owned by the caller; -1 if rank 0 served. With several hosts and without
  * rendezvous_gather this rank has ended for the others, who get LS_RANK_MISSING, or LS_NO_MASTER if

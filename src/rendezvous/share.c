@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The second round of a rank that does not serve: it sends its card over the connection on which it
- * has met the others, and reads all cards, or why there are none. */
+ * The second round of a rank that does not serve: it sends its card over the connection on which
+ * it has met the others, and reads all cards, or why there are none. Then it hears how rank 0
+ * fared. */
+#include <errno.h>
 #include <string.h>
 
 #include "rendezvous/meet.h"
@@ -26,23 +28,26 @@ static ls_status say_changed(struct rendezvous_client *client, const char *what)
 	return LS_UNTRUSTED_PEER;
 }
 
-static bool is_signed(struct rendezvous_client *client)
+/* number: of this message among the server's. *tag: the one in the message. */
+static bool is_signed(struct rendezvous_client *client, uint64_t number, const void *message,
+		      size_t bytes, struct auth_tag *tag)
 {
-	struct wire_cards *cards = &client->cards;
-	struct auth_tag tag = cards->tag;
+	struct auth_tag came = *tag;
 
 	if (!client->remote)
 		return true;
-	memset(&cards->tag, 0, sizeof cards->tag);
-	return auth_verify(&client->session, AUTH_SERVER, 2, cards, cards->head.bytes, &tag);
+	memset(tag, 0, sizeof *tag);
+	return auth_verify(&client->session, AUTH_SERVER, number, message, bytes, &came);
 }
 
 /* The server's message is whole: checks it, and copies the cards or the reason. */
 static ls_status take_cards(struct rendezvous_client *client, void *out)
 {
-	const struct wire_cards *cards = &client->cards;
+	struct wire_cards *cards = &client->cards;
 
-	if (!is_signed(client))
+	client->got -= cards->head.bytes;
+	memmove(client->in, client->in + cards->head.bytes, client->got);
+	if (!is_signed(client, 2, cards, cards->head.bytes, &cards->tag))
 		return say_changed(client, "is not signed with the secret of this job");
 	if (cards->status != LS_OK) {
 		rendezvous_text_add(client->text, "%s", cards->text);
@@ -80,4 +85,43 @@ ls_status rendezvous_client_gather(struct rendezvous_client *client, struct wire
 		status = rendezvous_client_receive(client, &ended);
 	}
 	return status;
+}
+
+static ls_status take_parted(struct rendezvous_client *client, struct wire_parted *parted)
+{
+	if (!is_signed(client, 3, parted, sizeof *parted, &parted->tag))
+		return say_changed(client, "is not signed with the secret of this job");
+	if (parted->status == LS_OK)
+		return LS_OK;
+	rendezvous_text_holder(client->text, client->holder_rank, client->holder_pid);
+	rendezvous_text_add(client->text, " could not be connected to all ranks: %s",
+			    parted->reason[0] != '\0' ? parted->reason
+						      : ls_status_text((ls_status)parted->status));
+	return (ls_status)parted->status;
+}
+
+ls_status rendezvous_client_hear(struct rendezvous_client *client, bool *over)
+{
+	struct wire_parted parted;
+	int none = -1;
+
+	*over = true;
+	for (;;) {
+		enum wire_check check = rendezvous_parted_parse(client->in, client->got, &parted);
+		if (check == WIRE_WHOLE)
+			return take_parted(client, &parted);
+		if (check != WIRE_MORE)
+			return say_changed(client, "is not what Lockstep says");
+		ssize_t more = rendezvous_receive(client->fd, client->in + client->got,
+						  sizeof client->in - client->got, &none);
+		rendezvous_close_fd(&none);
+		if (more > 0)
+			client->got += (size_t)more;
+		else if (more == 0 || (errno != EAGAIN && errno != EINTR))
+			return say_vanished(client);
+		else if (errno == EAGAIN)
+			break;
+	}
+	*over = false;
+	return LS_OK;
 }

@@ -132,6 +132,26 @@ bool rendezvous_tell_more(struct rendezvous_server *server)
 	return all;
 }
 
+/* A message fits into the buffer of a socket that has taken all before, so one try is enough. */
+void rendezvous_server_part(struct rendezvous_server *server, ls_status status, const char *reason)
+{
+	struct wire_parted parted;
+
+	if (server->state != SERVER_COMPLETE)
+		return;
+	rendezvous_parted_fill(&parted, server->holder, getpid(), status, reason);
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_rank *member = &server->ranks[i];
+		struct wire_parted own = parted;
+		if (member->fd < 0 || rendezvous_is_untold(server, i))
+			continue;
+		if (member->remote)
+			auth_sign(&member->session, AUTH_SERVER, 3, &parted, sizeof parted,
+				  &own.tag);
+		(void)rendezvous_send(member->fd, &own, sizeof own, -1);
+	}
+}
+
 void rendezvous_tell_failure(struct rendezvous_server *server)
 {
 	struct wire_cards *cards = &server->cards;

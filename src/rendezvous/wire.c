@@ -61,6 +61,17 @@ void rendezvous_card_fill(struct wire_card *out, int rank, int pid, ls_status st
 					  sizeof out->reason);
 }
 
+void rendezvous_parted_fill(struct wire_parted *out, int rank, int pid, ls_status status,
+			    const char *reason)
+{
+	memset(out, 0, sizeof *out);
+	rendezvous_head_fill(&out->head, WIRE_PARTED, sizeof *out, rank, pid);
+	out->status = status;
+	if (status != LS_OK)
+		rendezvous_copy_printable(out->reason, sizeof out->reason, reason,
+					  sizeof out->reason);
+}
+
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms)
 {
@@ -199,6 +210,26 @@ enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire
 	if (check != WIRE_WHOLE)
 		return check;
 	if (out->head.kind != WIRE_CARD || out->head.bytes != sizeof *out)
+		return WIRE_NONSENSE;
+	if (got < sizeof *out)
+		return WIRE_MORE;
+
+	struct wire_head head = out->head;
+	memcpy(out, bytes, sizeof *out);
+	out->head = head;
+	if (!rendezvous_is_printable(out->reason, sizeof out->reason) || out->zero != 0)
+		return WIRE_NONSENSE;
+	if (out->status == LS_OK ? out->reason[0] != '\0' : !is_failure(out->status))
+		return WIRE_NONSENSE;
+	return WIRE_WHOLE;
+}
+
+enum wire_check rendezvous_parted_parse(const void *bytes, size_t got, struct wire_parted *out)
+{
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
+	if (out->head.kind != WIRE_PARTED || out->head.bytes != sizeof *out)
 		return WIRE_NONSENSE;
 	if (got < sizeof *out)
 		return WIRE_MORE;

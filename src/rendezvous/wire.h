@@ -13,7 +13,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 8,
+	WIRE_PROTOCOL = 9,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,
@@ -31,6 +31,8 @@ enum wire_kind {
 	/* The second round, if the table has several hosts: */
 	WIRE_CARD = 6,  /* a rank, once: its card, or why it has none */
 	WIRE_CARDS = 7, /* the server, once: all cards, or why there are none */
+	/* After the second round: */
+	WIRE_PARTED = 8, /* rank 0, once: it is connected to all, or why it is not */
 };
 
 struct wire_head {
@@ -99,6 +101,16 @@ struct wire_card {
 	unsigned char card[RENDEZVOUS_CARD_BYTES];
 };
 
+/* reason is empty if status is LS_OK. */
+struct wire_parted {
+	struct wire_head head;
+	int32_t status; /* ls_status */
+	uint32_t zero;
+	/* To another host: the server's, number 3, of all bytes with a tag of zeros. */
+	struct auth_tag tag;
+	char reason[RENDEZVOUS_REASON_BYTES];
+};
+
 /* head.bytes == WIRE_CARDS_BYTES(size); size is 0 unless status is LS_OK. */
 struct wire_cards {
 	struct wire_head head;
@@ -117,6 +129,7 @@ _Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32, "no pad
 _Static_assert(sizeof(struct rendezvous_rank) == 16 + 64 + 48 + 64, "no padding on the wire");
 _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wire");
 _Static_assert(sizeof(struct wire_card) == 64 + 8 + 32 + 384 + 512, "no padding on the wire");
+_Static_assert(sizeof(struct wire_parted) == 64 + 8 + 32 + 384, "no padding on the wire");
 _Static_assert(WIRE_CARDS_BYTES(0) == 64 + 8 + 32 + 512, "no padding on the wire");
 
 enum wire_check {
@@ -136,6 +149,7 @@ enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wir
 
 enum wire_check rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
 enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out);
+enum wire_check rendezvous_parted_parse(const void *bytes, size_t got, struct wire_parted *out);
 /* Fills the out-struct up to its head.bytes. */
 enum wire_check rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out);
 
@@ -144,6 +158,9 @@ void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t byt
 /* An empty card is sent with a status that is not LS_OK. `reason` is made printable. */
 void rendezvous_card_fill(struct wire_card *out, int rank, int pid, ls_status status,
 			  const char *reason, const void *card);
+/* `reason` is made printable. */
+void rendezvous_parted_fill(struct wire_parted *out, int rank, int pid, ls_status status,
+			    const char *reason);
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms);
 

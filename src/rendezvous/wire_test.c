@@ -175,6 +175,45 @@ static void test_card_is_checked(void **state)
 #undef REFUSED
 }
 
+static struct wire_parted good_parted(ls_status status)
+{
+	struct wire_parted parted;
+	rendezvous_parted_fill(&parted, 0, 7, status, "no\x7f device");
+	return parted;
+}
+
+static void test_parted_is_checked(void **state)
+{
+	(void)state;
+	struct wire_parted parted = good_parted(LS_OK), out;
+
+	for (size_t got = 0; got < sizeof parted; got++)
+		assert_int_equal(rendezvous_parted_parse(&parted, got, &out), WIRE_MORE);
+	assert_int_equal(rendezvous_parted_parse(&parted, sizeof parted, &out), WIRE_WHOLE);
+	assert_memory_equal(&parted, &out, sizeof out);
+	assert_string_equal(parted.reason, "");
+	parted = good_parted(LS_UNSUPPORTED);
+	assert_int_equal(rendezvous_parted_parse(&parted, sizeof parted, &out), WIRE_WHOLE);
+	assert_string_equal(out.reason, "no? device");
+#define REFUSED(status_given, change)                                                   \
+	do {                                                                            \
+		parted = good_parted(status_given);                                     \
+		change;                                                                 \
+		assert_int_equal(rendezvous_parted_parse(&parted, sizeof parted, &out), \
+				 WIRE_NONSENSE);                                        \
+	} while (0)
+	REFUSED(LS_OK, parted.head.kind = WIRE_CARD);
+	REFUSED(LS_OK, parted.head.bytes++);
+	REFUSED(LS_OK, parted.zero = 1);
+	REFUSED(LS_OK, parted.status = -1);
+	REFUSED(LS_OK, parted.status = LS_UNREACHABLE + 1);
+	REFUSED(LS_OK, parted.reason[0] = 'x');
+	REFUSED(LS_UNSUPPORTED, parted.reason[0] = '\n');
+	REFUSED(LS_UNSUPPORTED, memset(parted.reason, 'x', sizeof parted.reason));
+	REFUSED(LS_UNSUPPORTED, parted.status = LS_OK);
+#undef REFUSED
+}
+
 static void fill_good_cards(struct wire_cards *out, int size)
 {
 	memset(out, 0, sizeof *out);
@@ -253,6 +292,7 @@ int main(void)
 		cmocka_unit_test(test_nonsense_at_once),  cmocka_unit_test(test_answer_comes_whole),
 		cmocka_unit_test(test_answer_is_checked), cmocka_unit_test(test_words),
 		cmocka_unit_test(test_card_is_checked),   cmocka_unit_test(test_cards_are_checked),
+		cmocka_unit_test(test_parted_is_checked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,22 @@ static enum wire_check feed_card(const struct input *input, struct wire_card *ca
 	return verdict;
 }
 
+static void feed_parted(const struct input *input)
+{
+	struct wire_parted parted;
+	enum wire_check verdict = WIRE_MORE;
+
+	for (size_t got = 0; got <= input->size; got++) {
+		enum wire_check next = rendezvous_parted_parse(input->bytes, got, &parted);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	if (verdict == WIRE_WHOLE) {
+		MUST(parted.status >= LS_OK && parted.status <= LS_UNREACHABLE);
+		MUST(ends(parted.reason, sizeof parted.reason));
+	}
+}
+
 static void feed_cards(const struct input *input)
 {
 	struct wire_cards cards;
@@ -264,6 +280,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(WORLD_SIZE), 0, 5);
 	make_input(&input, over ? &cards : NULL, WIRE_CARDS_BYTES(WORLD_SIZE), data + 1, size - 1);
 	feed_cards(&input);
+	feed_parted(&input);
 	return 0;
 }
 
