@@ -209,13 +209,15 @@ static void say_hosts(const struct world *world, const struct rendezvous_table *
 }
 
 ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
-			      uint64_t deadline_ns)
+			      struct rendezvous_meeting *meeting, uint64_t deadline_ns)
 {
 	struct link *link = world->link;
-	struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+	struct pollfd fds[] = {{.fd = link->fd, .events = POLLIN}, {.events = POLLIN}};
 	bool done = false;
 	for (;;) {
 		ls_status status = link->ops->connect(link, &done);
+		if (status == LS_OK && !done)
+			status = rendezvous_hear(meeting);
 		if (status != LS_OK)
 			return status;
 		if (done)
@@ -225,7 +227,8 @@ ls_status group_hosts_connect(struct world *world, const struct rendezvous_table
 			return say_silent(world, table);
 		if (did || !link->ops->arm(link))
 			continue;
-		status = wait_fds(&world->waiter, &fd, 1, -1, deadline_ns);
+		fds[1].fd = rendezvous_ear(meeting);
+		status = wait_fds(&world->waiter, fds, 2, -1, deadline_ns);
 		if (status != LS_OK && status != LS_TIMED_OUT)
 			return status;
 	}

@@ -37,6 +37,17 @@ struct open_hosts {
 	unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 };
 
+/* ---- open_facts.c ---- */
+
+struct open_facts group_facts_find(const struct settings *settings, const struct plan_table *table);
+void group_facts_publish(struct transport_segment *segment, const struct open_facts *facts);
+/* Ranks that choose different plans would wait for each other. So would ranks of which only some
+ * wait until all have completed a collective. Every rank compares all ranks with rank 0, so all
+ * find the same difference. Error: LS_INCONSISTENT, with a message. */
+LS_CHECKED ls_status group_facts_compare(const struct world *world);
+
+/* ---- open_hosts.c ---- */
+
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);
 
 /* Whether no host has too many ranks, and there are not too many hosts; all ranks find the same.
@@ -60,9 +71,10 @@ LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct rendez
 					const struct open_hosts *hosts);
 
 /* Connects to all ranks on other hosts. Blocks until deadline_ns. Errors, with a message:
- * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect. */
+ * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect, and of
+ * rendezvous_hear. */
 LS_CHECKED ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
-					 uint64_t deadline_ns);
+					 struct rendezvous_meeting *meeting, uint64_t deadline_ns);
 
 /* Starts the heartbeats between hosts, once all ranks are connected. token: NULL: they are not
  * signed. Errors: of heartbeat_start. */

@@ -2,7 +2,6 @@
  * Opening and closing the world: meet the other ranks, share memory with each, start the watch.
  * When ls_group_open returns, all that operations need exists, except the progress thread. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,46 +110,6 @@ static bool is_oversubscribed(const struct world *world)
 	return false;
 }
 
-static struct open_facts find_facts(const struct opening *opening)
-{
-	struct open_facts facts = {.table = plan_table_hash(&opening->table),
-				   .algorithm = opening->settings.algorithm,
-				   .blocking = opening->settings.blocking};
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof set, &set) == 0)
-		memcpy(facts.cpus, &set, sizeof facts.cpus);
-	return facts;
-}
-
-static void publish_facts(struct transport_segment *segment, const struct open_facts *facts)
-{
-	segment->table = facts->table;
-	segment->algorithm = facts->algorithm;
-	segment->blocking = facts->blocking;
-	memcpy(segment->cpus, facts->cpus, sizeof segment->cpus);
-}
-
-/* Ranks that choose different plans would wait for each other. So would ranks of which only some
- * wait until all have completed a collective. Every rank compares all ranks with rank 0, so all
- * find the same difference. */
-static ls_status compare_facts(const struct world *world)
-{
-	const struct transport_segment *first = world->transport.peers[0].segment;
-	for (int q = 1; q < world->size; q++) {
-		const struct transport_segment *other = world->transport.peers[q].segment;
-		const char *what = other->table != first->table           ? "LOCKSTEP_TABLE"
-				   : other->algorithm != first->algorithm ? "LOCKSTEP_ALGORITHM"
-				   : other->blocking != first->blocking   ? "LOCKSTEP_BLOCKING"
-									  : NULL;
-		if (what) {
-			MESSAGE_SAY(MESSAGE_GROUP_SETTINGS, q, what);
-			return LS_INCONSISTENT;
-		}
-	}
-	return LS_OK;
-}
-
 /* A peer on another host is some ten times as far away as one on this host, so waits spin ten times
  * as long before they sleep; and they yield, as a step of the link costs more than a yield. */
 enum { SPIN_BETWEEN_HOSTS = 10 };
@@ -188,6 +147,7 @@ struct job_map {
 	struct open_hosts hosts;
 	struct open_facts facts;
 	struct transport_exchange exchange;
+	struct rendezvous_meeting *meeting; /* until all are connected; NULL on one host */
 };
 
 /* Finds the hosts. With several hosts all ranks exchange addresses in the second round of the
@@ -229,7 +189,10 @@ static ls_status meet_ranks(struct world *world, const struct opening *opening, 
 					 opening->deadline_ns, &map->table, &meeting);
 	if (status == LS_OK)
 		status = share_addresses(world, meeting, self.me.address, map);
-	rendezvous_leave(meeting, &world->control_fd);
+	if (status == LS_OK && map->hosts.count > 1)
+		map->meeting = meeting;
+	else
+		rendezvous_leave(meeting, &world->control_fd);
 	if (status != LS_OK)
 		return status;
 	trace_set_job(&world->trace, map->table.job, world->size);
@@ -279,6 +242,7 @@ static int launcher_pid(const struct world *world)
 static ls_status share_memory(struct world *world, struct job_map *map)
 {
 	struct transport_exchange *exchange = &map->exchange;
+	exchange->waiter = &world->waiter;
 	ls_status status = memory_init(&world->memory, world->settings.arena_bytes, map->table.job,
 				       world->rank);
 	if (status == LS_OK)
@@ -289,12 +253,13 @@ static ls_status share_memory(struct world *world, struct job_map *map)
 						  world->size);
 	if (status == LS_OK && map->hosts.count > 1)
 		status = group_hosts_mirror(world, &map->table, &map->hosts);
-	if (status != LS_OK)
+	if (status != LS_OK) {
+		transport_decline(exchange, map->table.job, world->rank, world->size, status);
 		return status;
-	publish_facts(world->transport.segment, &map->facts);
+	}
+	group_facts_publish(world->transport.segment, &map->facts);
 	exchange->arena_fd = world->memory.fd;
 	exchange->trace_fd = world->trace.fd;
-	exchange->waiter = &world->waiter;
 	exchange->no_cma = world->settings.cma == SETTING_CMA_OFF;
 	exchange->launcher = launcher_pid(world);
 	return transport_connect(&world->transport, exchange);
@@ -306,7 +271,7 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 	struct transport_exchange *exchange = &map->exchange;
 	exchange->deadline_ns = opening->deadline_ns;
 	exchange->listen_fd = -1;
-	map->facts = find_facts(opening);
+	map->facts = group_facts_find(&opening->settings, &opening->table);
 	ls_status status = meet_ranks(world, opening, map);
 	if (status == LS_OK)
 		status = share_memory(world, map);
@@ -370,7 +335,7 @@ static ls_status complete_world(struct world *world, const struct opening *openi
 		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(errno));
 		return LS_OUT_OF_MEMORY;
 	}
-	ls_status status = compare_facts(world);
+	ls_status status = group_facts_compare(world);
 	if (status != LS_OK)
 		return status;
 	final_waiter(world);
@@ -383,7 +348,7 @@ static ls_status complete_world(struct world *world, const struct opening *openi
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);
 	if (status == LS_OK && world->link)
-		status = group_hosts_connect(world, &map->table, opening->deadline_ns);
+		status = group_hosts_connect(world, &map->table, map->meeting, opening->deadline_ns);
 	if (status == LS_OK && world->link)
 		status = group_hosts_beat(world, &map->table, &map->hosts,
 					  opening->settings.secret_file ? &opening->place.token
@@ -415,6 +380,9 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	status = connect_world(world, opening, map);
 	if (status == LS_OK)
 		status = complete_world(world, opening, map);
+	rendezvous_part(map->meeting, status, message_last());
+	if (map->meeting)
+		rendezvous_leave(map->meeting, &world->control_fd);
 	free(map);
 	return status;
 }

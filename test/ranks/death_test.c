@@ -11,13 +11,18 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests.h"
 #include "values.h"
 
-enum { LONG = 500000, BEFORE = 5 };
+enum {
+	LONG = 500000,
+	BEFORE = 5,
+	LESS_THAN_AN_ARENA = 1 << 30,
+};
 
 typedef ls_status round_function(struct runner_rank *self, ls_group *group, int32_t *buffer);
 
@@ -109,6 +114,30 @@ void a_rank_that_execs_is_lost(struct runner_rank *self)
 		   failure.text);
 	kill((pid_t)atomic_load(pid), SIGKILL);
 	ls_group_close(group);
+}
+
+/* A rank fails after all have met, before they share memory, and lives on. Of three ranks it is
+ * rank 0, to which the others connect. On other hosts it is only known that nobody listens
+ * there. */
+void a_rank_without_arena_is_told(struct runner_rank *self)
+{
+	_Atomic uint64_t *told = &self->shared->words[0];
+	struct ls_group_options options = {.size = sizeof options,
+					   .rank = self->rank,
+					   .world_size = self->size,
+					   .rendezvous = self->rendezvous};
+	struct rlimit limit;
+	bool fails = self->rank == (self->size % 2 ? 0 : self->size - 1);
+	ls_group *none;
+	CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+	limit.rlim_cur = fails ? LESS_THAN_AN_ARENA : limit.rlim_cur;
+	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	ls_status status = ls_group_open(&options, &none);
+	bool is_right = status == LS_SYSTEM || (runner_is_on_hosts && status == LS_NO_MASTER);
+	CHECK_THAT(is_right && !none, "%s", ls_status_name(status));
+	atomic_fetch_add(told, 1);
+	while (fails && atomic_load(told) < (uint64_t)self->size)
+		sched_yield();
 }
 
 /* As at the limit of a container. */

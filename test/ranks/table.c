@@ -281,6 +281,7 @@ const struct runner_test runner_tests[] = {
 		.limit_ms = 5000),
 	TEST(a_rank_that_execs_is_lost, R(2) | R(4), .killed = 2, PROCESSES),
 	TEST(a_rank_that_cannot_open_is_told, R(2) | R(4), .killed = 2, PROCESSES),
+	TEST(a_rank_without_arena_is_told, R(2) | R(3) | R(4), PROCESSES),
 	TEST(a_death_closes_groups_that_need_it, FEW, .killed = 2, PROCESSES),
 	SETTING(buffers_are_free_after_a_failure, "checked", "CHECK=1", R(2) | R(3)),
 	TEST(aborts_in_any_order, R(1) | FEW),

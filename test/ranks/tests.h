@@ -7,7 +7,7 @@
 
 /* death_test.c */
 runner_function a_root_dies_in_long_broadcasts, a_sender_dies_in_long_messages,
-	a_rank_that_execs_is_lost, a_rank_that_cannot_open_is_told;
+	a_rank_that_execs_is_lost, a_rank_that_cannot_open_is_told, a_rank_without_arena_is_told;
 /* entered_test.c */
 runner_function a_rank_killed_before_its_record_is_named, a_rank_stopped_before_its_record_is_named;
 /* runner_test.c */
