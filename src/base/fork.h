@@ -10,6 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A socket that children of this process are not to hold: they close their copies. Returns a mark
+ * for fork_forget; -1: there are too many, so children hold it. Any thread. */
+int fork_close_in_child(int fd);
+void fork_forget(int mark);
+
 /* How often this process and its ancestors have forked since the first call, as this process sees
  * it: another number in a child than in its parent. */
 uint32_t fork_generation(void);

@@ -130,6 +130,7 @@ ls_status net_connect(struct link *link, bool *done)
 		return LS_OK;
 	net->is_connected = true;
 	net_stop_listening(net);
+	net_guard_sockets(net);
 	for (int q = 0; q < link->size; q++)
 		net_attend(&net->peers[q]); /* peers that were ready first may have sent */
 	return LS_OK;

@@ -343,6 +343,7 @@ ls_status net_open(const struct net_options *options, struct link **link)
 void net_close(struct link *link)
 {
 	struct net *net = net_of(link);
+	net_release_sockets(net);
 	for (int q = 0; q < link->size; q++) {
 		net_close_endpoint(&net->peers[q]);
 		net_discard(&net->peers[q]);

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <stdbool.h>
 
+#include "base/ranks.h"
 #include "net/libucx.h"
 #include "net/net.h"
 
@@ -139,6 +140,7 @@ struct net {
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
 	uint64_t dropped;
+	int mark_count, marks[RANKS_WORLD_MAX]; /* of fork_close_in_child */
 	struct net_peer peers[];
 };
 
@@ -203,6 +205,14 @@ void net_close_endpoint(struct net_peer *peer);
 /* Accepts the peer's request. */
 void net_accept(struct net_peer *peer);
 ls_status net_connect(struct link *link, bool *done);
+
+/* ---- sockets.c ---- */
+
+/* Once all peers are connected: from then on their connections end with this process, whatever it
+ * has forked or executed. */
+void net_guard_sockets(struct net *net);
+/* Before they are closed. */
+void net_release_sockets(struct net *net);
 
 /* ---- send.c ---- */
 

@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -250,6 +252,58 @@ static void a_death_ends_transfers(void **state)
 	end(&job, 1);
 }
 
+/* ---- a process that ends, or executes a program, and what it has started ---- */
+
+enum heir { CHILD, SPAWNED, SELF };
+static enum heir heir;
+static int door[2]; /* an heir lives until nobody holds the second end */
+
+static void leave_an_heir(void)
+{
+	char *words[] = {"cat", NULL}, *none[] = {NULL}, byte;
+	close(door[1]);
+	if (heir == CHILD && fork() == 0) {
+		while (read(door[0], &byte, 1) > 0)
+			continue;
+		_exit(0);
+	}
+	MUST(dup2(door[0], STDIN_FILENO) == STDIN_FILENO);
+	pid_t spawned;
+	if (heir == SPAWNED)
+		MUST(posix_spawnp(&spawned, "cat", NULL, NULL, words, none) == 0);
+	if (heir == SELF)
+		execvp("cat", words);
+	raise(SIGKILL);
+}
+
+static void one_leaves_an_heir(struct rank *rank)
+{
+	if (rank->rank == 1)
+		leave_an_heir();
+	RANK_UNTIL(rank, rank->lost[1] == 1);
+	rank_exchange(rank, 5U & ~(1U << rank->rank), 0, 100);
+	rank_step(rank, 3);
+	RANK_UNTIL(rank, atomic_load(&rank->shared->step[2 - rank->rank]) >= 3);
+}
+
+static void an_heir_holds_no_connections(void **state)
+{
+	(void)state;
+	for (heir = CHILD; heir <= SELF; heir++) {
+		struct job job;
+		int status;
+		assert_int_equal(pipe2(door, O_CLOEXEC), 0);
+		start(&job, 3, one_leaves_an_heir);
+		close(door[0]);
+		for (int r = 0; r < 3; r += 2)
+			assert_int_equal(waitpid(job.pids[r], &status, 0), job.pids[r]);
+		assert_int_equal(status, 0);
+		close(door[1]);
+		assert_int_equal(waitpid(job.pids[1], &status, 0), job.pids[1]);
+		munmap(job.shared, sizeof *job.shared);
+	}
+}
+
 /* ---- a process that is stopped ---- */
 
 enum { PARENT = RANK_MAX - 1 };
@@ -333,6 +387,7 @@ int main(void)
 		cmocka_unit_test(a_rank_may_leave_while_another_connects),
 		cmocka_unit_test(what_was_flushed_arrives),
 		cmocka_unit_test(a_death_ends_transfers),
+		cmocka_unit_test(an_heir_holds_no_connections),
 		cmocka_unit_test(a_stopped_process_is_cut_off),
 	};
 	setvbuf(stdout, NULL, _IONBF, 0);

@@ -22,7 +22,6 @@ struct exclusion {
 
 static const struct exclusion on_hosts[] = {
 	/* deadlocks across hosts */
-	{"a_rank_that_execs_is_lost", "the only rank of a host falls silent, which proves nothing"},
 	{"a_rank_that_cannot_open_is_told", "UCX needs a thread, and ends the process without one"},
 	{"a_proof_is_told_as_it_was_found", PROOF},
 	{"any_source_is_stuck_without_who_left", REPORT},
