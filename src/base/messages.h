@@ -54,6 +54,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-LOCK-WAIT", SETTING_LOG_ERROR, "about to wait while it holds a '%s' lock"
 #define MESSAGE_LOCK_BROKEN "LS-LOCK-BROKEN", SETTING_LOG_ERROR, "a '%s' lock cannot be %s: %s"
 #define MESSAGE_WAIT_SYSTEM "LS-WAIT-SYSTEM", SETTING_LOG_ERROR, "cannot wait: %s failed: %s"
+#define MESSAGE_WAIT_BLIND                                                                                   \
+	"LS-WAIT-BLIND", SETTING_LOG_WARN,                                                                   \
+		"this rank looks for no hangs any more, as the program has closed descriptors of Lockstep; " \
+		"calls that wait in vain end at their time limit"
 #define MESSAGE_WAIT_OPEN "LS-WAIT-OPEN", SETTING_LOG_ERROR, "cannot record which threads wait: %s"
 #define MESSAGE_SETTING_VALUE "LS-SETTING-VALUE", SETTING_LOG_ERROR, "%s is '%s', but must be %s"
 #define MESSAGE_SETTING_UNKNOWN                                                                \

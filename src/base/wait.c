@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/wait_private.h"
 #include "base/wait_slot.h"
 
@@ -293,13 +294,18 @@ void wait_wake_progress(struct wait_bell *bell)
 	}
 }
 
-/* The write may fail: if the eventfd is full the watch is awake; if the eventfd is missing there is
- * no watch. */
-void wait_wake_watch(int look_fd)
+/* The write may fail: if the eventfd is full the watch is awake. Without an eventfd there is no
+ * watch. */
+void wait_wake_watch(struct waiter *waiter)
 {
 	static const uint64_t one = 1;
-	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof one) : 0;
-	(void)ignored;
+	int fd = __atomic_load_n(&waiter->look_fd, __ATOMIC_RELAXED);
+	if (fd >= 0 && own_fd_is_event(fd)) {
+		ssize_t ignored = write(fd, &one, sizeof one);
+		(void)ignored;
+	} else if (fd >= 0 && __atomic_exchange_n(&waiter->look_fd, -1, __ATOMIC_RELAXED) >= 0) {
+		MESSAGE_SAY(MESSAGE_WAIT_BLIND);
+	}
 }
 
 uint64_t wait_after(uint64_t ns, uint64_t wait_ns)
@@ -339,7 +345,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 			break;
 		}
 		if (now >= look_ns) {
-			wait_wake_watch(waiter->look_fd);
+			wait_wake_watch(waiter);
 			look_ns = wait_after(now, waiter->look_ns);
 		}
 		uint64_t until_ns = look_ns < call->deadline_ns ? look_ns : call->deadline_ns;

@@ -33,7 +33,7 @@ bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_
 bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns, bool *interrupted);
 
 /* Wakes the watch, so that it looks why a wait lasts; and when the watch is to look next. */
-void wait_wake_watch(int look_fd);
+void wait_wake_watch(struct waiter *waiter);
 uint64_t wait_after(uint64_t ns, uint64_t wait_ns);
 uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns);
 

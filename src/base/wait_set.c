@@ -115,7 +115,7 @@ static void sleep_for_set(const struct wait_set *set)
 		if (has_ended(set, now)) /* 3 */
 			break;
 		if (now >= look_ns) {
-			wait_wake_watch(set->items[0]->waiter->look_fd);
+			wait_wake_watch(set->items[0]->waiter);
 			if (is_one_counted(set)) /* there may be a slot for that item by now */
 				break;
 			look_ns = wait_after(now, set->items[0]->waiter->look_ns);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/ranks.h"
 #include "failure/failure.h"
 #include "failure/helper.h"
@@ -35,6 +36,7 @@ static void *watch_main(void *argument)
 {
 	struct world *world = argument;
 	struct world_watch *watch = &world->watch;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	message_set_rank(world->rank);
 	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
@@ -100,6 +102,10 @@ void failure_watch_stop(struct world *world)
 	if (watch->running) {
 		atomic_store(&watch->stop, true);
 		failure_watch_wake(watch);
+		/* A program that closes all descriptors does not wake the watch, which sleeps on
+		 * the files that they stood for. */
+		if (!own_fd_is_event(watch->event_fd))
+			pthread_cancel(watch->thread);
 		wait_join(watch->thread);
 		watch->running = false;
 	}
@@ -111,9 +117,7 @@ void failure_watch_fini(struct world_watch *watch)
 	if (helper)
 		failure_helper_stop(helper);
 	for (int q = 0; q < RANKS_WORLD_MAX; q++)
-		if (watch->pid_fds[q] >= 0)
-			close(watch->pid_fds[q]);
-	if (watch->event_fd >= 0)
-		close(watch->event_fd);
+		own_fd_close(&(int){watch->pid_fds[q]}, own_fd_is_process);
+	own_fd_close(&watch->event_fd, own_fd_is_event);
 	failure_watch_init(watch);
 }

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/ranks.h"
 #include "failure/failure.h"
 #include "failure/helper.h"
@@ -23,13 +23,11 @@ void failure_mark_dead(struct world *world, int q)
  * like some daemons, leaves this rank with closed ones, or with descriptors of something else. */
 static void look_at_end(struct world *world, int q)
 {
-	int fd = world->watch.pid_fds[q];
-	long sent = syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0);
-	if (sent == 0 || errno == ESRCH || errno == EPERM) {
+	if (own_fd_is_process(world->watch.pid_fds[q])) {
 		failure_mark_dead(world, q);
 		return;
 	}
-	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
+	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(EBADF));
 	world->watch.pid_fds[q] = -1; /* it is another file's by now: this rank must not close it */
 }
 
@@ -68,7 +66,11 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 	struct pollfd fds[RANKS_HOST_MAX + 2];
 	int ranks[RANKS_HOST_MAX + 2];
 	int count = fill_fds(world, fds, ranks);
+	int before;
+	/* If nothing else can wake this thread any more: failure_watch_stop. */
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
+	pthread_setcancelstate(before, NULL);
 	*wakeups = 0;
 	if (status != LS_OK)
 		return wait_fds_continues(status); /* else its message has been printed */
@@ -77,7 +79,7 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 			look_at_end(world, ranks[i]);
 		else if (fds[i].revents)
 			reap_helper(watch);
-	if (fds[0].revents & ~POLLIN)
+	if (fds[0].revents && (fds[0].revents & ~POLLIN || !own_fd_is_event(watch->event_fd)))
 		return false;
 	if (fds[0].revents && read(watch->event_fd, wakeups, sizeof *wakeups) < 0)
 		*wakeups = 0;
@@ -86,6 +88,8 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 
 static void wake_watch(const struct world_watch *watch, uint64_t how)
 {
+	if (!own_fd_is_event(watch->event_fd))
+		return;
 	/* An eventfd takes a write at once unless 2^64 - 2 wake-ups would be pending. */
 	ssize_t written = write(watch->event_fd, &how, sizeof how);
 	(void)written;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/seqlock.h"
 #include "heartbeat/heartbeat_private.h"
 
@@ -104,8 +105,7 @@ void heartbeat_close(struct world *world)
 		return;
 	if (heartbeat->socket >= 0)
 		close(heartbeat->socket);
-	if (heartbeat->event_fd >= 0)
-		close(heartbeat->event_fd);
+	own_fd_close(&heartbeat->event_fd, own_fd_is_event);
 	free(heartbeat);
 	world->heartbeat = NULL;
 }
@@ -379,8 +379,10 @@ void heartbeat_stop(struct world *world)
 	if (!heartbeat || !heartbeat->running)
 		return;
 	atomic_store(&heartbeat->stop, true);
-	ssize_t written = write(heartbeat->event_fd, &one, sizeof one);
-	(void)written;
+	if (own_fd_is_event(heartbeat->event_fd)) {
+		ssize_t written = write(heartbeat->event_fd, &one, sizeof one);
+		(void)written;
+	}
 	wait_join(heartbeat->thread);
 	heartbeat->running = false;
 	hand_over(heartbeat);

@@ -16,6 +16,7 @@
 
 #include "base/file_limit.h"
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "memory/memory.h"
 
 enum {
@@ -136,6 +137,8 @@ static int commit_piece(int fd, size_t from, size_t bytes)
 
 int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed)
 {
+	if (!own_fd_is_memory(fd))
+		return EBADF;
 	while (*committed < wanted) {
 		size_t need = wanted - *committed;
 		size_t piece = need < STEP_BYTES ? STEP_BYTES : need;
@@ -177,6 +180,8 @@ __attribute__((no_sanitize("thread"))) static void copy_pages(unsigned char *add
 int memory_arena_make_private(int fd, unsigned char *address, size_t bytes, size_t offset,
 			      size_t page_bytes)
 {
+	if (!own_fd_is_memory(fd))
+		return EBADF;
 	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
 			  (off_t)offset);
 	if (copy == MAP_FAILED)

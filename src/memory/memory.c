@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "memory/arena.h"
 #include "memory/block.h"
 
@@ -71,7 +72,7 @@ void memory_end(struct memory *memory, bool stays)
 	}
 	if (!stays)
 		munmap(memory->table, memory_table_bytes(memory));
-	close(memory->fd);
+	own_fd_close(&memory->fd, own_fd_is_memory);
 	if (memory->maps >= 0)
 		close(memory->maps);
 	*memory = (struct memory){.fd = -1, .maps = -1};

@@ -17,6 +17,7 @@
 #include "base/file_limit.h"
 #include "base/fork.h"
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/seqlock.h"
 
 /* Missing from older C libraries; the kernel has it since 5.1. */
@@ -142,8 +143,7 @@ static void release_trace(struct trace *trace)
 {
 	if (trace->header && munmap(trace->header, trace->bytes) != 0)
 		MESSAGE_SAY(MESSAGE_TRACE_FAILED, "munmap", strerror(errno));
-	if (trace->fd >= 0)
-		close(trace->fd);
+	own_fd_close(&trace->fd, own_fd_is_memory);
 	lock_trace_fini(&trace->lock);
 	*trace = (struct trace){.fd = -1};
 }

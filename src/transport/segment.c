@@ -15,6 +15,7 @@
 
 #include "base/file_limit.h"
 #include "base/messages.h"
+#include "base/own_fd.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
 #include "transport/segment.h"
@@ -52,6 +53,10 @@ static void *map_file(int fd, size_t bytes)
 static int allocate_pages(int fd, size_t at, size_t bytes)
 {
 	int rc;
+	if (!own_fd_is_memory(fd)) {
+		errno = EBADF;
+		return -1;
+	}
 	do
 		rc = fallocate(fd, 0, (off_t)at, (off_t)bytes);
 	while (rc != 0 && errno == EINTR);
@@ -235,9 +240,9 @@ void transport_fini(struct transport *transport)
 			munmap(peer->segment, peer->segment_bytes);
 		if (mapped && peer->arena.base)
 			memory_view_close(&peer->arena);
-		transport_close_fds(&peer->segment_fd, 1);
+		own_fd_close(&peer->segment_fd, own_fd_is_memory);
 		if (i != transport->rank)
-			transport_close_fds(&peer->trace_fd, 1);
+			own_fd_close(&peer->trace_fd, own_fd_is_memory);
 		free(peer->mirror);
 	}
 	free(transport->peers);

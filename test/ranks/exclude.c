@@ -23,6 +23,7 @@ struct exclusion {
 static const struct exclusion on_hosts[] = {
 	/* deadlocks across hosts */
 	{"a_rank_that_cannot_open_is_told", "UCX needs a thread, and ends the process without one"},
+	{"closed_descriptors_harm_no_file", "closes those of UCX, too"},
 	{"a_proof_is_told_as_it_was_found", PROOF},
 	{"any_source_is_stuck_without_who_left", REPORT},
 	/* traces of other hosts */

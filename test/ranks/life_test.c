@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Opening and closing, memory, wrong arguments, forked children. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +58,30 @@ void open_and_close_leaves_nothing(struct runner_rank *self)
 #else
 	(void)mappings;
 #endif
+}
+
+/* What a program opens after it has closed all descriptors gets the numbers of this library's. */
+void closed_descriptors_harm_no_file(struct runner_rank *self)
+{
+	enum { FILES = 64, LONGER_THAN_A_LOOK_MS = 600 };
+	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = LONGER_THAN_A_LOOK_MS};
+	ls_group *group = runner_open(self), *other;
+	int files[FILES], next = (self->rank + 1) % self->size;
+	int32_t word;
+	void *block;
+	struct stat stat;
+	runner_ready(self, group);
+	CHECK(syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) == 0);
+	for (int i = 0; i < FILES; i++) {
+		files[i] = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		CHECK(files[i] > STDERR_FILENO);
+	}
+	CHECK(ls_group_split(group, 0, 0, &other) != LS_OK);
+	CHECK(ls_alloc(group, 1 << 20, &block) != LS_OK);
+	GIVES(LS_TIMED_OUT, ls_recv(group, &word, 1, LS_INT32, next, &soon));
+	ls_group_close(group);
+	for (int i = 0; i < FILES; i++)
+		CHECK(fstat(files[i], &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_size == 0);
 }
 
 /* ---- memory ---- */
