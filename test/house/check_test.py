@@ -19,11 +19,14 @@ MESSAGES = '#define MESSAGE_BAD_WORD \\\n\t"LS-BAD-WORD", SETTING_LOG_ERROR, "ba
 SAYS = 'void plan_say(void);\nvoid plan_say(void)\n{\n\tMESSAGE_SAY(MESSAGE_BAD_WORD, "x");\n}\n'
 
 
+PARTS = "\nFiles:\n\n- a\n\nRules (two):\n\n- b\n\nThreads and blocking: none\n\nTests: none\n"
+
+
 def room(name, *sources):
     listed = ", ".join(f"'{source}'" for source in sources)
     return {
         f"src/{name}/meson.build": HASH + f"{name}_sources = files({listed})\n{name}_tests = []\n",
-        f"src/{name}/README.md": f"# {name}: a room\n",
+        f"src/{name}/README.md": f"# {name}: a room\n{PARTS}",
     }
 
 
@@ -170,6 +173,10 @@ REFUSED = [
     ("unlisted", "examples/new.c:1", "examples/meson.build", {"examples/new.c": C}),
     ("missing", "src/plan/README.md:1", "does not exist", {"src/plan/README.md": None}),
     ("readme", "src/plan/README.md:1", "begin with", {"src/plan/README.md": "# plan\n"}),
+    *[
+        ("readme", "src/plan/README.md:1", f"'{part}:'", {"src/plan/README.md": "# plan: steps\n" + PARTS.replace(f"\n{part}", "\n- a")})
+        for part in ("Files", "Rules", "Threads and blocking", "Tests")
+    ],
     ("readme", "src/plan/README.md:61", "more than 60 lines", {"src/plan/README.md": "# plan: steps\n" + "\n" * 60}),
     ("readme", "src/plan/README.md:2", "101 columns", {"src/plan/README.md": "# plan: steps\n" + "x" * 101 + "\n"}),
     (
