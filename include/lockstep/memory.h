@@ -33,14 +33,14 @@ LS_EXPORT LS_CHECKED ls_status ls_alloc(ls_group *group, size_t bytes, void **ou
  * LOCKSTEP_CHECK=1 for one that an operation is using. */
 LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
 
-/* Registers shared memory of the program with all ranks of the group, so that they access buffers
- * in it without a copy, like memory of ls_alloc: a memfd, a file in /dev/shm, a tensor in shared
- * memory. `address` is where this process has mapped `bytes` of `fd`, from `offset` on, with
- * MAP_SHARED, readable and writable. address and offset are multiples of the page size. A rank that
- * has nothing to register calls with bytes 0. The caller may close the descriptor when the call has
- * returned. Memory that is registered already is not registered again; registered_again of
- * ls_memory_stats counts such calls. A rank can register 64 ranges over the life of the world
- * group.
+/* Registers shared memory of the program with all ranks of the group, so that those of this host
+ * access buffers in it without a copy, like memory of ls_alloc: a memfd, a file in /dev/shm, a
+ * tensor in shared memory. `address` is where this process has mapped `bytes` of `fd`, from
+ * `offset` on, with MAP_SHARED, readable and writable. address and offset are multiples of the page
+ * size. A rank that has nothing to register calls with bytes 0. The caller may close the descriptor
+ * when the call has returned. Memory that is registered already is not registered again;
+ * registered_again of ls_memory_stats counts such calls. A rank can register 64 ranges over the
+ * life of the world group.
  *
  * A registration ends with ls_deregister, when the world group is closed, or with the mapping. A
  * call that is given a buffer in the range asks the system whether this part of the file is still

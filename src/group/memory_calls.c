@@ -105,15 +105,17 @@ static ls_status first_refusal(const ls_group *group, const struct offer *offers
 	return LS_OK;
 }
 
-/* Maps the ranges of all ranks, also its own: a message of a rank to itself is found as any
- * other. */
+/* Maps the ranges of all ranks of this host, also its own: a message of a rank to itself is found
+ * as any other. Between hosts the link copies. */
 static ls_status map_offers(ls_group *group, const struct offer *offers)
 {
 	ls_status status = LS_OK;
-	for (int q = 0; q < group->size && status == LS_OK; q++)
-		if (offers[q].fresh)
-			status = memory_view_add(&group->team.members[q].peer->arena,
-						 group->team.members[q].world, &offers[q].name);
+	for (int q = 0; q < group->size && status == LS_OK; q++) {
+		struct transport_member *member = &group->team.members[q];
+		if (offers[q].fresh && !member->peer->mirror)
+			status = memory_view_add(&member->peer->arena, member->world,
+						 &offers[q].name);
+	}
 	return status;
 }
 

@@ -264,6 +264,19 @@ void a_warm_group_takes_one_round(struct runner_rank *self)
 
 /* ---- memory ---- */
 
+/* How often this process has mapped a file of this name. */
+static int count_mappings(const char *name)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		count += strstr(line, name) != NULL;
+	fclose(maps);
+	return count;
+}
+
 /* What a group has registered is reached by it; others copy, until they have registered it too. */
 void register_with_some(struct runner_rank *self)
 {
@@ -294,6 +307,9 @@ void register_with_some(struct runner_rank *self)
 		OK(ls_allreduce(world, values, values, COUNT, LS_INT32, LS_SUM, NULL));
 		values_check_reduced(values, COUNT, LS_INT32, LS_SUM, self->size, 6);
 	}
+	/* Beside its own mapping each rank has one for each rank of its host, and none for a rank
+	 * of another host, whose process id means nothing here. */
+	CHECK(!runner_is_on_hosts || count_mappings("memfd:shared") <= self->size);
 	/* Memory of ls_alloc is the same in all groups. */
 	void *block;
 	OK(ls_alloc(member ? group : world, 100, &block));
