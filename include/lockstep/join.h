@@ -49,7 +49,7 @@ struct ls_join_options {
 };
 
 /* Local, but every rank must open the join. Does not block.
- * Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY; *out is NULL. */
+ * Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_FORKED; *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_join_open(ls_group *group, const struct ls_join_options *options,
 					    ls_join **out);
 

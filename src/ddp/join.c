@@ -51,6 +51,9 @@ ls_status ls_join_open(ls_group *group, const struct ls_join_options *given, ls_
 	}
 	if (options.mode > LS_JOIN_ERROR)
 		return ddp_bad(call, "options->mode", options.mode, "one of enum ls_join_mode");
+	ls_status status = group_check_open(call, group); /* a closed group has no settings */
+	if (status != LS_OK)
+		return status;
 	ls_join *join = calloc(1, sizeof *join);
 	if (!join) {
 		MESSAGE_SAY(MESSAGE_DDP_MEMORY, call, sizeof *join);

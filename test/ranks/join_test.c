@@ -192,6 +192,9 @@ void join_wrong_arguments(struct runner_rank *self)
 	GIVES(LS_BAD_ARGUMENT, ls_join_end(NULL, NULL));
 	SAYS(caught_end(&caught), "options->mode is 3");
 	ls_group_close(group);
+	caught_begin(&caught);
+	GIVES(LS_BAD_ARGUMENT, ls_join_open(group, NULL, &join));
+	SAYS(caught_end(&caught), "ls_group_close has closed this one");
 }
 
 /* ---- with gradient averaging ---- */

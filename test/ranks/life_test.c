@@ -278,6 +278,8 @@ static void forked(ls_group *group, void *block, ls_request *op)
 	GIVES(LS_FORKED, ls_wait(op, 0));
 	GIVES(LS_FORKED, ls_wait_any(&op, 1, 0, &index));
 	CHECK(index == -1);
+	ls_join *join;
+	GIVES(LS_FORKED, ls_join_open(group, NULL, &join));
 	ls_request_free(op);
 	OK(ls_free(group, block));
 	ls_group_close(group);
