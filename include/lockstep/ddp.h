@@ -12,7 +12,11 @@
  * Threads: ls_ddp_ready from any thread. All other calls from one thread at a time, and not while
  * an ls_ddp_ready is running. Between the first ls_ddp_ready of a step and its ls_ddp_finish the
  * program must call no other collective on the group: each rank starts its bucket all-reduces at
- * its own moments, and they take positions in the group's order. */
+ * its own moments, and they take positions in the group's order.
+ *
+ * Fork: in a forked child a call returns LS_FORKED when it would begin a collective, or a join.
+ * Calls that begin neither, such as ls_ddp_no_sync, do not notice the fork. The child does not have
+ * the memory of the gradients: it must neither touch them nor call ls_ddp_zero_gradients. */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -66,7 +70,7 @@ LS_EXPORT LS_CHECKED ls_status ls_ddp_open(ls_group *group,
 
 /* Frees the ls_ddp and the gradients' memory. Local. Call it before ls_group_close. In the middle
  * of a step it first fails the group with LS_ABORTED on all ranks, because the others need this
- * rank to finish the step. NULL is allowed. */
+ * rank to finish the step, and waits until this rank's all-reduces have ended. NULL is allowed. */
 LS_EXPORT void ls_ddp_close(ls_ddp *ddp);
 
 /* Returns the gradient of a parameter: as many elements as the parameter, of its dtype. The address
@@ -79,7 +83,8 @@ LS_EXPORT void *ls_ddp_gradient(const ls_ddp *ddp, int parameter);
 LS_EXPORT int ls_ddp_bucket(const ls_ddp *ddp, int parameter);
 
 /* Declares the gradient of this parameter complete: the caller must not touch it until
- * ls_ddp_finish has returned. Does not block.
+ * ls_ddp_finish has returned. Does not block, unless LOCKSTEP_BLOCKING=1 makes the all-reduce of a
+ * bucket do so.
  * Errors: LS_BAD_ARGUMENT, with a message that names the parameter, if it is ready already. If the
  * group has failed, the first call that would begin an all-reduce returns the status with which it
  * failed, and so do the later ones of this step. Calls before it return LS_OK. */
@@ -117,7 +122,7 @@ struct ls_ddp_join_options {
 
 /* From here to ls_ddp_join_end, ranks may have different numbers of batches. Local, but every rank
  * must call it.
- * Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY. */
+ * Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_join_begin(ls_ddp *ddp,
 						 const struct ls_ddp_join_options *options);
 

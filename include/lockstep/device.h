@@ -46,7 +46,7 @@
  * wait for their own work, the call returns only when this operation needs no other rank any more.
  * Lockstep does not see the work that the program enqueues itself: if that fills a queue, the
  * driver makes callers wait, callers of Lockstep included. In a forked child all calls return
- * LS_FORKED. */
+ * LS_FORKED, but ls_launch_end without a launch that the parent has begun LS_BAD_ARGUMENT. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 

@@ -35,7 +35,8 @@
  * Fork: in a child that was forked without exec, a call on a group or on an operation returns
  * LS_FORKED if it returns a status. The exceptions are ls_free and ls_deregister, which do nothing
  * and return LS_OK. ls_request_free and ls_group_close do nothing, and ls_group_get returns NULL.
- * ls_group_rank, ls_group_size and ls_group_rank_in answer as in the parent.
+ * ls_group_rank, ls_group_size and ls_group_rank_in answer as in the parent. The child may open a
+ * world group of its own. lockstep(7) says of each call what it does there.
  *
  * After its close a group stays recognisable, until another group gets the same address: a call on
  * it that returns a status prints a message and returns LS_BAD_ARGUMENT. ls_group_rank,
@@ -148,7 +149,8 @@ struct ls_call_options; /* request.h */
  * Blocking. It takes no position in the order of the parent's collectives: the members exchange
  * messages on `parent` with options->tag, so the caller must not have other receives there which
  * match these messages. The call reads three options: `tag`, `label`, and `timeout_ms`, which
- * becomes the time limit of operations on the new group (0: that of `parent`).
+ * becomes the time limit of operations on the new group (0: that of `parent`). `request` and
+ * `callback` must be NULL, else LS_BAD_ARGUMENT.
  * Errors, after which `parent` has not failed and no message is left: LS_BAD_ARGUMENT (this rank is
  * not in its own list); LS_OUT_OF_MEMORY (as for ls_group_split); LS_INCONSISTENT (another member
  * has passed a different list; this call makes no group). That member gets LS_INCONSISTENT, too:

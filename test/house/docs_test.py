@@ -4,7 +4,8 @@
 
 Looks at every Markdown file and manual page: at files and names with an underscore between backticks, and anywhere at
 public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
-functions of other projects, are listed below. ARCHITECTURE.md stays one page.
+functions of other projects, are listed below. ARCHITECTURE.md stays one page. lockstep(7) says of each public function where
+it may be called.
 """
 
 import re
@@ -52,6 +53,12 @@ def marked(text):
     return re.sub(r"[\w./-]+\.[ch]\b|\b[a-z]+(?:_[a-z0-9]+)+\b", r"`\g<0>`", text.replace("`", ""))
 
 
+def unplaced(page, headers):
+    """The public functions that the section of lockstep(7) on where each call may be made does not name"""
+    section = page.partition("# WHICH CALL MAY BE MADE WHERE\n")[2].partition("\n# ")[0]
+    return sorted(set(re.findall(r"^LS_EXPORT\b[^(;]*?\b(ls_\w+)\(", headers, re.M)) - set(re.findall(r"\*(ls_\w+)\*", section)))
+
+
 def is_one_page(text):
     lines = text.splitlines()
     return len(lines) <= 100 and all(len(line) <= 100 for line in lines)
@@ -66,7 +73,13 @@ def main():
     assert [name for _, name in missing(wrong, paths, names - gone)] == ["base/nowhere.c", "gone_with_the_wind", "ls_opne"]
     assert marked("ls_opne → base/nowhere.c") == "`ls_opne` → `base/nowhere.c`"
     assert is_one_page("x" * 100 + "\n") and not is_one_page("x" * 101) and not is_one_page("x\n" * 101)
+    declared = "LS_EXPORT int ls_a(void);\nLS_EXPORT void\nls_b(int x);\n"
+    assert unplaced("# WHICH CALL MAY BE MADE WHERE\n*ls_a*\n# NEXT\n*ls_b*", declared) == ["ls_b"]
     failures = 0
+    headers = "".join((ROOT / path).read_text() for path in paths if path.startswith("include/"))
+    for name in unplaced((ROOT / "doc/man/lockstep.7.scd").read_text(), headers):
+        print(f"doc/man/lockstep.7.scd: WHICH CALL MAY BE MADE WHERE lacks {name}; say what it waits for, and who may call it")
+        failures += 1
     if not is_one_page((ROOT / "ARCHITECTURE.md").read_text()):
         print("ARCHITECTURE.md:1: at most 100 lines of at most 100 characters; shorten it")
         failures += 1
