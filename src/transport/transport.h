@@ -227,7 +227,8 @@ bool transport_reads_me(struct transport_team *team);
 /* Whether a window that is shown by address may be this buffer of the caller's: transport_reads_me
  * holds, and the system lets other processes read the buffer. The system does not let them read all
  * memory: not that of a device's driver, for example. This tries the first and the last byte; a
- * buffer that could be read once is not tried again. Any thread. */
+ * buffer of less than 1 MiB that could be read once is not tried again, though other memory may be
+ * at its place by then. Any thread. */
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an

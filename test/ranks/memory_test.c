@@ -17,7 +17,7 @@
 #include "tests.h"
 #include "values.h"
 
-enum { BYTES = 1 << 20, COUNT = 100000 };
+enum { BYTES = 1 << 20, SECRET_BYTES = 2 << 20, COUNT = 100000 };
 
 static unsigned char *map_memfd(int *fd, size_t bytes)
 {
@@ -352,27 +352,44 @@ void plain_memory_refused_to_one(struct runner_rank *self)
 	run_refused(self, EPERM, false);
 }
 
-/* Memory that the system reads for no other process, as it is of some devices' drivers; NULL: this
- * system has none. */
-static int32_t *secret_memory(void)
+/* Memory that the system reads for no other process, as it is of some devices' drivers, in place of
+ * other memory; NULL: this system has none. */
+static int32_t *secret_memory(int32_t *place)
 {
 	int fd = (int)syscall(SYS_memfd_secret, 0);
 	if (fd < 0)
 		return NULL;
-	CHECK(ftruncate(fd, BYTES) == 0);
-	void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(memory != MAP_FAILED);
+	CHECK(ftruncate(fd, SECRET_BYTES) == 0);
+	CHECK(mmap(place, SECRET_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+	      place);
 	close(fd);
-	return memory;
+	return place;
 }
 
-/* It is copied, though memory that can be read would be read in place. */
+static void exchange(const struct runner_rank *self, ls_group *group, int32_t *memory, int32_t *got)
+{
+	uint64_t part = SECRET_BYTES / sizeof(int32_t) / (unsigned)self->size;
+	for (int q = 0; q < self->size; q++)
+		memory[(uint64_t)q * part] = 10 * self->rank + q;
+	OK(ls_alltoall(group, memory, got, part, LS_INT32, NULL));
+	for (int q = 0; q < self->size; q++)
+		CHECK(got[(uint64_t)q * part] == 10 * q + self->rank);
+}
+
+/* It is copied, though memory that can be read would be read in place, as that was which was there
+ * before. */
 void memory_that_no_peer_reads(struct runner_rank *self)
 {
 	static const uint64_t counts[] = {8 << 10, 20 << 10, BYTES / sizeof(int32_t)};
 	ls_group *group = runner_open(self);
-	int32_t *secret = secret_memory(), *got = calloc(1, BYTES);
-	CHECK(got);
+	int32_t *got = calloc(1, SECRET_BYTES);
+	int32_t *place = mmap(NULL, SECRET_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(got && place != MAP_FAILED);
+	exchange(self, group, place, got);
+	int32_t *secret = secret_memory(place);
+	if (secret)
+		exchange(self, group, secret, got);
 	for (unsigned i = 0; secret && i < sizeof counts / sizeof *counts; i++) {
 		uint64_t count = counts[i], last = count - 1;
 		ls_request *op;
