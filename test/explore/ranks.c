@@ -39,6 +39,8 @@ static const char *const left_out[] = {
 	"slow",
 	"all_at_once",
 	"timeout",
+	"posted_ones_time_out",
+	"posted_ones_are_freed",
 	"self_only_",
 	"timelines",
 	"_limit",
