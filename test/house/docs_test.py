@@ -4,8 +4,8 @@
 
 Looks at every Markdown file and manual page: at files and names with an underscore between backticks, and anywhere at
 public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
-functions of other projects, are listed below. ARCHITECTURE.md stays one page. lockstep(7) says of each public function where
-it may be called.
+functions of other projects, are listed below. ARCHITECTURE.md stays one page, and its table has the rooms of
+src/floors. lockstep(7) says of each public function where it may be called.
 """
 
 import re
@@ -59,6 +59,14 @@ def unplaced(page, headers):
     return sorted(set(re.findall(r"^LS_EXPORT\b[^(;]*?\b(ls_\w+)\(", headers, re.M)) - set(re.findall(r"\*(ls_\w+)\*", section)))
 
 
+def unhoused(page, floors):
+    """The (floor, room)s of src/floors that are not in the table of ARCHITECTURE.md, or only there"""
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.M)
+    drawn = {(floor, room) for floor, text in rows for room in re.findall(r"(?:^|; )`(\w+)`:", text)}
+    lines = [line.split() for line in floors.splitlines() if not line.startswith("#")]
+    return sorted(drawn ^ {(line[0], room) for line in lines for room in line[1:]})
+
+
 def is_one_page(text):
     lines = text.splitlines()
     return len(lines) <= 100 and all(len(line) <= 100 for line in lines)
@@ -75,7 +83,11 @@ def main():
     assert is_one_page("x" * 100 + "\n") and not is_one_page("x" * 101) and not is_one_page("x\n" * 101)
     declared = "LS_EXPORT int ls_a(void);\nLS_EXPORT void\nls_b(int x);\n"
     assert unplaced("# WHICH CALL MAY BE MADE WHERE\n*ls_a*\n# NEXT\n*ls_b*", declared) == ["ls_b"]
+    assert unhoused("| 1 | `a`: x `y`; `b`: z |\n| 1 | `c`: c |\n", "# x\n1 a c d\n") == [("1", "b"), ("1", "d")]
     failures = 0
+    for floor, room in unhoused((ROOT / "ARCHITECTURE.md").read_text(), (ROOT / "src/floors").read_text()):
+        print(f"ARCHITECTURE.md:1: floor {floor}, room {room}: in its table or in src/floors, but not in both")
+        failures += 1
     headers = "".join((ROOT / path).read_text() for path in paths if path.startswith("include/"))
     for name in unplaced((ROOT / "doc/man/lockstep.7.scd").read_text(), headers):
         print(f"doc/man/lockstep.7.scd: WHICH CALL MAY BE MADE WHERE lacks {name}; say what it waits for, and who may call it")
