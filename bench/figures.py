@@ -48,8 +48,8 @@ def beside(programs, rounds=3, sizes=(1 << 20, 32 << 20)):
 
 
 def opening(programs, ranks_of, rounds=3):
-    """Milliseconds, of the slowest rank: from the last rank's entry into the call that joins to the last rank's return; and
-    to open and close a first group of all ranks (0: the program has none)."""
+    """How long opening takes, in milliseconds, from the last rank's entry into the call that joins to the last rank's
+    return; and how long the slowest rank takes to open and close a first group of all ranks (0: there is none)."""
     lines, trace = [], 0
     for program in programs:
         for ranks in ranks_of(program):
@@ -65,7 +65,7 @@ def opening(programs, ranks_of, rounds=3):
 
 
 def verdicts(build, ranks_of, rounds=5):
-    """From the cause to the last survivor's error: milliseconds."""
+    """How long it takes from the cause to the last survivor's error, in milliseconds."""
     lines = []
     for ranks in ranks_of:
         for cause in VERDICTS:

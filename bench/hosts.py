@@ -82,7 +82,7 @@ class Session(run.Session):
                 for size in ([SMALL] if op in ("ping-pong", ASLEEP) else [0] if op == "barrier" else self.options.sizes)]
 
     def drop_hopeless(self):
-        """Of each peer's variants: every peer has its column."""
+        """Drops variants that are far behind the best one of the same peer: every peer keeps its column."""
         for (ranks, fresh, op, size), found in self.results.times.items():
             for (kind, name), samples in found.items():
                 best = min(s.median() for (k, n), s in found.items() if k == kind and n.split()[0] == name.split()[0])

@@ -24,7 +24,7 @@ REFUSED = "Connection refused"
 
 
 def run_for(connection):
-    """What one agent asks for; False: nothing will be asked for any more."""
+    """Runs the command that one agent asks for. False: the launcher has ended, and no agent will ask any more."""
     command, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     if command == END:
         return False
@@ -88,7 +88,7 @@ def launch(folder, words):
 
 
 def prepare(folder, hosts):
-    """By the caller of tools/hosts, before."""
+    """The caller of tools/hosts calls it first: makes the files of the folder."""
     os.symlink(os.path.abspath(__file__), f"{folder}/agent")
     for other in range(1, hosts):
         os.mkfifo(f"{folder}/ready{other}")

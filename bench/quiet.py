@@ -45,27 +45,27 @@ def own_ticks():
 
 
 class Watch:
-    """The share of the processors that was taken by others since it was made. Children count as own when
-    they have ended."""
+    """The share of the processors that others have taken since the watch was made. Children count as own once they
+    have ended."""
 
     def __init__(self):
         self.busy, self.own, self.start = busy_ticks(), own_ticks(), os.times().elapsed
 
     def foreign(self):
         seconds = max(os.times().elapsed - self.start, 0.01)
-        # One tick is what the system's own count is rough by.
+        # The system's own count may be wrong by a tick.
         ticks = (busy_ticks() - self.busy) - (own_ticks() - self.own) - 1
         return max(0.0, ticks / (seconds * os.sysconf("SC_CLK_TCK") * os.cpu_count()))
 
 
 def words_of(command):
-    """What to start for a program that is measured."""
+    """The words that start a program that is measured."""
     return list(map(str, [*(["chrt", "--rr", PRIORITY] if realtime else []), *command]))
 
 
 def become_realtime():
-    """From now on. Raises Failed without the right to do so. Programs take turns where they share a processor, or
-    else a thread that another one spins for would never run."""
+    """From now on programs run under SCHED_RR. Raises Failed without the right to do so. Programs that share a
+    processor take turns: otherwise a thread for which another one spins would never run."""
     global realtime
     if not shutil.which("chrt"):
         raise Failed("--realtime needs the program chrt, of util-linux")
@@ -94,7 +94,7 @@ def end_children(kept):
 
 
 def kill(process, grace_s):
-    """All of its process group, which first has grace_s to tidy up."""
+    """Kills all of its process group, which first gets grace_s to tidy up."""
     if grace_s:
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -205,7 +205,7 @@ class Session:
         return self.options.minutes * 60 - (time.monotonic() - self.begin)
 
     def run_cell(self, cell, turn):
-        """Every program once, one after the other."""
+        """Runs every program once, one after the other."""
         ranks, fresh, ops = cell
         begin = time.monotonic()
         points = self.points_of(ranks, fresh, ops)
@@ -248,7 +248,7 @@ class Session:
         return self.options.rounds
 
     def measure_figures(self):
-        """What needs programs of its own; what fails is told and left out."""
+        """Measures the figures that need programs of their own. It reports those that fail, and leaves them out."""
         found, build, full = {}, self.options.build, self.options.full
 
         def ranks_of(program):

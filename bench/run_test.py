@@ -198,7 +198,7 @@ except quiet.Failed as error:
 def test_realtime():
     environment = {"PYTHONPATH": str(run.HERE)}
     text = quiet.output_of([sys.executable, "-c", REALTIME], environment)
-    # Whoever has the right to it, and whoever has not.
+    # The user has the right to it, or has not.
     assert re.search(r"SCHED_RR[^{]* 50\n set\(\)$", text) or "needs the right to real-time" in text, text
     assert "needs the program chrt" in quiet.output_of([sys.executable, "-c", REALTIME], {**environment, "PATH": ""})
 

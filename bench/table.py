@@ -40,7 +40,7 @@ class Samples:
         return any(foreign <= quiet.FOREIGN_MAX for _, foreign in self.all)
 
     def median(self):
-        """Of the undisturbed ones; of all, if there are none."""
+        """The median of the undisturbed samples; if there are none, of all."""
         good = [value for value, foreign in self.all if foreign <= quiet.FOREIGN_MAX]
         return statistics.median(good or [value for value, _ in self.all])
 

@@ -112,7 +112,7 @@ def seconds_to_end(backend):
 
 
 def slower(ranks, *path, of_both=max):
-    """What is the slower rank's, one by one, of which the lower quartile: what is far above it met somebody else."""
+    """The lower quartile of the slower rank's values: those far above it were disturbed by other programs."""
     for word in path:
         ranks = [rank[word] for rank in ranks]
     values = list(map(of_both, zip(*ranks)))
@@ -298,7 +298,7 @@ def words(text):
 
 
 def asked_of(arguments):
-    """Without what says where the figures go."""
+    """The arguments without those that say where the figures go."""
     kept, skip = [], False
     for word in arguments:
         if not skip and word not in ("--json", "--write-doc", "--verbose"):

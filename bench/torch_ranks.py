@@ -96,8 +96,8 @@ def register(backend):
 
 
 def microseconds(call, loops, budget_s):
-    """Of one call: means of so many loops, which together take about budget_s. Short ones, so that others who run on
-    the same processors leave some of them alone."""
+    """The time of one call: means of so many loops, which together take about budget_s. They are short, so that some of
+    them are undisturbed by others on the same processors."""
     for _ in range(3):
         call()
     dist.barrier()
@@ -128,7 +128,7 @@ def ping_pong(tensor, rank):
 
 
 def call_site():
-    """Of lockstep._sites.here as all_reduce calls it: three frames of PyTorch and two of the package below the user."""
+    """The time of lockstep._sites.here in all_reduce: three frames of PyTorch and two of the package below the user."""
     from lockstep import _sites
 
     def pass_by(frame):
@@ -205,8 +205,8 @@ def gpt():
 
 
 def wrap(model, how, backend):
-    """how: "", "views" for gradients that are views of DDP's buckets, or "mapped" for such in memory that the other ranks
-    reach, which other backends do not have; "set": the setting asks for those, and the script for nothing."""
+    """how: "" for plain DDP; "views": gradients are views of DDP's buckets; "mapped": and the other ranks reach these
+    buckets, which no other backend offers; "set": the same, but the setting asks for it, and not the script."""
     group = None
     if how == "set" and backend == "lockstep":
         os.environ["LOCKSTEP_DDP"] = "mapped"

@@ -70,7 +70,8 @@ OP_OPTIONS_BYTES = OpOptions.handle.offset
 
 
 def call_options(resumable=0):
-    """Of a call that gives a handle, in the same object; `where` is its address, as a call takes it without conversion."""
+    """The options of a call that gives a handle; the same object has room for it. `where` is the object's address, as a
+    call takes it without conversion."""
     options = OpOptions(OP_OPTIONS_BYTES, resumable=resumable)
     where = ctypes.addressof(options)
     options.request = where + OpOptions.handle.offset
@@ -113,7 +114,7 @@ def _load(path):
 
 
 def load_with_python(name):
-    """A library of this package that calls Python: with the GIL held. None where it was not built."""
+    """A library of this package that calls Python, and so runs with the GIL held. None where it was not built."""
     try:
         return ctypes.PyDLL(os.path.join(FOLDER, name))
     except OSError:

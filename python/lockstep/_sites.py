@@ -17,8 +17,8 @@ _LABEL_BYTES = 95  # what the library keeps of one
 
 _TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _OURS = os.path.dirname(__file__) + os.sep
-# Also the entry point, which stands beside the package, and Python's own library, whose threads, executors and context
-# managers call what the user has handed them.
+# Skipped are this package, the entry point, which stands beside it, and Python's own library, whose threads, executors
+# and context managers call what the user has handed them.
 _skipped = [_OURS, os.path.dirname(__file__) + "_autoload.py"]
 _LIBRARY = os.path.dirname(threading.__file__) + os.sep
 _PACKAGES = _LIBRARY + "site-packages" + os.sep  # of others, within it
@@ -53,7 +53,7 @@ def give_reason(file, function, reason, explanation=None):
 
 
 def explain(report):
-    """The report, and what is to be known of the reasons that it names."""
+    """The report, followed by an explanation of each reason that it names."""
     return "\n".join([report, *(text for reason, text in _explanations.items() if reason in report)])
 
 
@@ -79,7 +79,7 @@ def _text(frame, reason):
 
 
 def is_user(code):
-    """Whether it is of neither PyTorch nor this package."""
+    """Whether this code belongs neither to PyTorch nor to this package."""
     return (_codes.get(id(code)) or _learn(code))[1] is not None
 
 
@@ -92,8 +92,8 @@ def frame():
 
 
 def _of_nobody():
-    """Where PyTorch calls with nothing of the user's below it, as what is attached to a future does: its outermost
-    function before this package, or the thread, has called it. None if that is no file."""
+    """The place of a call that no code of the user's has made, as of a function that is attached to a future: the
+    outermost function of PyTorch below this package, or below the thread, which has called it. None if it is in no file."""
     frame, found = sys._getframe(2), None
     while frame is not None:
         name = frame.f_code.co_filename
@@ -107,8 +107,8 @@ def _of_nobody():
 
 
 def here(above=1):
-    """The innermost place outside of PyTorch, Python's library and this package; if there is none, that in PyTorch. above:
-    so many frames are of this package for sure, the caller's among them."""
+    """The innermost place outside of PyTorch, Python's library and this package; if there is none, that in PyTorch.
+    The first `above` frames, the caller's among them, are of this package for sure."""
     frame = sys._getframe(above + 1)
     reason = None
     while frame is not None:

@@ -34,7 +34,7 @@ def _bytes(tensor):
 
 
 def _has_memory(tensor):
-    """Also a tensor whose storage was made smaller says that it has elements."""
+    """Whether its storage has all of its elements: a tensor does not notice that its storage was made smaller."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     end = (tensor.storage_offset() + last + 1) * tensor.element_size()
     return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
@@ -66,7 +66,8 @@ class _Guard:
         return f"its element {first} (of {self.tensor.numel()}) is not what it was"
 
     def bring(self):
-        """The result, past the counter by which autograd sees changes: what writes without copies does not count."""
+        """Copies the result into the caller's tensor. The counter by which autograd sees changes stays as it is, as it
+        does when an operation writes to the tensor itself."""
         if not torch.equal(_bytes(self.copy), self.given):
             self.brought = True
             self.tensor.data.copy_(self.copy)
@@ -86,7 +87,7 @@ class _Guards:
         self.originals = {}
 
     def swap(self, value):
-        """The same with a copy of each tensor that can be sent at all."""
+        """The value with a copy in place of each tensor that can be sent at all."""
         if isinstance(value, torch.Tensor):
             if not value.is_cpu or value.layout is not torch.strided or not _has_memory(value):
                 return value  # the call refuses it
@@ -103,7 +104,8 @@ class _Guards:
         return [self.back(one) for one in value]
 
     def watch(self, work):
-        """Before it begins: a signal handler may raise an exception at any time after that, and what has begun goes on."""
+        """Call it before the operation begins: a signal handler may raise an exception at any time after that, and an
+        operation that has begun goes on."""
         _of_thread.guards = None  # of one Work
         work.attach(self.finish, self.back)
 
@@ -135,7 +137,7 @@ _of_thread = threading.local()
 
 
 class CheckedGroup(ProcessGroup):
-    """With copies for all that is asynchronous."""
+    """A process group whose asynchronous operations work on copies."""
 
     @property
     def guards(self):

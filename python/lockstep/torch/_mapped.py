@@ -43,7 +43,7 @@ class MappedBuckets:
         self.passes = 0  # the same on all ranks, also on a rank that has joined and contributes zeros
 
     def joined(self):
-        """None: it is the number of all ranks that an average is of; else that of ranks that have not joined."""
+        """By how many ranks an average divides: those that have not joined. None: by all ranks."""
         return None
 
 
@@ -93,7 +93,7 @@ def _hook(state, bucket):
 
 
 def wanted():
-    """The library has refused what is neither plain nor mapped."""
+    """Whether the setting says mapped. The library has refused any value but plain and mapped."""
     return os.environ.get("LOCKSTEP_DDP", "").lower() == "mapped"
 
 
@@ -150,7 +150,7 @@ def _registered(plain):
 
 
 def watch():
-    """Before there is a model: with the first group."""
+    """Call it before there is a model: the first group does."""
     if wanted() and not hasattr(DDP.__init__, "__wrapped__"):
         DDP.__init__ = _made(DDP.__init__, inspect.signature(DDP.__init__))
         DDP.register_comm_hook = _registered(DDP.register_comm_hook)

@@ -28,7 +28,7 @@ class Range:
         self._record.__enter__()
 
     def end(self, work=None):
-        """work: what the call returns, which knows from here on what it is of."""
+        """Ends the range. work: what the call returns; it learns the name of its call, for of_wait."""
         self._record.__exit__(None, None, None)
         if work is not None:
             work.call = self.call
@@ -44,5 +44,5 @@ def of_caller(above=2):
 
 
 def of_wait(work):
-    """If the call of the operation was not profiled, its name is unknown."""
+    """The range of a wait for an operation. Its name is unknown if the operation's call was not profiled."""
     return Range(work.call or "operation", " (wait)")

@@ -180,7 +180,7 @@ class _Job:
                 self.entries[rank["rank"]].append(entry)
 
     def _is_whole(self, group, operation, present):
-        """Whether no rank has forgotten what it did in this collective: else it would seem to be missing there."""
+        """Whether all ranks still have their records of this collective. One without seems not to have called it."""
         if not group["ranks"]:
             return False
         entered = 0
@@ -241,7 +241,8 @@ class _Job:
     # ---- all of it ----
 
     def _renumber(self):
-        """torchfrtrace drops what has a smaller record_id than the first of another rank; that has been seen to."""
+        """Numbers the entries of each rank from 0. torchfrtrace drops those with a smaller record_id than the first of
+        another rank has, but what has to be dropped is left out already."""
         for entries in self.entries.values():
             entries.sort(key=lambda entry: entry["record_id"])
             for number, entry in enumerate(entries):

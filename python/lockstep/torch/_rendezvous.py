@@ -32,7 +32,7 @@ def _number(query, name):
 
 
 def _place(url, query):
-    """Where to meet, None: the launcher's environment says it to the library."""
+    """The address at which ranks meet. None: the library takes it from the launcher's environment."""
     if not url.netloc and not query:
         return None
     address = url.netloc or f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
@@ -40,7 +40,7 @@ def _place(url, query):
 
 
 def _tell_store(communicator, address, port):
-    """Where rank 0 keeps its store."""
+    """Tells all ranks where rank 0 keeps its store, and returns that."""
     bytes_of = ctypes.create_string_buffer(f"{address} {port}".encode(), _STORE_BYTES)
     options = OpOptions(size=OP_OPTIONS_BYTES, label=addresses[b"init_process_group"])
     where = ctypes.addressof(bytes_of)
@@ -50,7 +50,8 @@ def _tell_store(communicator, address, port):
 
 
 def _own_address(url):
-    """At which the other ranks reach this host: that by which it reaches the rendezvous, which is on it or near it."""
+    """The address at which the other ranks reach this host: that by which it reaches the rendezvous, which is on this
+    host or near it."""
     name = url.hostname or os.environ.get("MASTER_ADDR", "")
     return _store_rendezvous.address_toward(name) or "127.0.0.1"
 
