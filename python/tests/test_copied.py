@@ -6,12 +6,14 @@ import contextlib
 import os
 import signal
 import threading
+from functools import partial
 
 import lockstep
 import pytest
 import torch
 import torch.distributed as dist
 from lockstep import _communicator
+from lockstep.torch import _work
 
 
 class Raised(Exception):
@@ -177,3 +179,21 @@ def left_in_the_list():
 
 def test_works_that_are_left_in_the_list(ranks):
     assert ranks(2, left_in_the_list, fresh=True) == [True] * 2
+
+
+def judged(raises):
+    """Whether an error from Python code of PyTorch is taken for that of a handler."""
+    code = "def fail(*_):\n    raise Raised\n\ndef run(call):\n    call()\n"
+    scope = {"Raised": Raised}
+    exec(compile(code, os.path.join(os.path.dirname(torch.__file__), "code.py"), "exec"), scope)
+    before = signal.signal(signal.SIGUSR1, scope["fail"] if raises == "handler" else signal.SIG_DFL)
+    try:
+        scope["run"](partial(os.kill, os.getpid(), signal.SIGUSR1) if raises == "handler" else scope["fail"])
+    except Raised as error:
+        return _work._is_of_handler(error.with_traceback(error.__traceback__.tb_next))  # without the frame of this function
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_handlers_of_pytorch():
+    assert [judged(raises) for raises in ("handler", "function")] == [True, False]

@@ -16,6 +16,7 @@ the next wait copies them again. A handler that itself waits for the operation t
 
 import _thread
 import os
+import signal
 import threading
 import traceback
 from collections import deque
@@ -268,11 +269,12 @@ class Work(_Work):
 
 def _is_of_handler(error):
     """Whether a handler of a signal has raised it, in the middle of what is done here: its trace leads into code of the
-    program."""
+    program, or into a handler of PyTorch, as its DataLoader has one."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(not frame.f_code.co_filename.startswith(_NOT_OF_PROGRAMS) for frame, _ in frames)
+    installed = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(code in installed or not code.co_filename.startswith(_NOT_OF_PROGRAMS) for code in codes)
 
 
 def bring(finish):
