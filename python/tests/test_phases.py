@@ -5,6 +5,7 @@ import dataclasses
 import re
 import time
 import warnings
+from collections import UserDict
 
 import lockstep.torch
 import numpy
@@ -126,6 +127,7 @@ class Answers(nn.Module):
             "array": lambda: (numpy.array(3.0), answer),
             "parameter": lambda: (self.layer.weight, answer),
             "dataclass": lambda: Pair("digits", answer),
+            "mapping": lambda: UserDict(name="digits", answer=answer),
         }
         return others[self.kind]()
 
@@ -143,12 +145,13 @@ def answered(kind):
         answer = model(torch.ones(2, 4))
         if kind == "iterator":
             return len(list(answer))
-        answer = {"text": lambda: answer["answer"], "dataclass": lambda: answer.answer}.get(kind, lambda: answer[1])()
+        named = {"text": lambda: answer["answer"], "mapping": lambda: answer["answer"], "dataclass": lambda: answer.answer}
+        answer = named.get(kind, lambda: answer[1])()
         answer.sum().backward()
     dist.barrier()
     return len(model.module.layer.weight._backward_hooks or ()), "backward" in lockstep.torch.phase_report()
 
 
-@pytest.mark.parametrize("kind", ["text", "iterator", "array", "parameter", "dataclass"])
+@pytest.mark.parametrize("kind", ["text", "iterator", "array", "parameter", "dataclass", "mapping"])
 def test_models_that_give_more_than_tensors(ranks, kind):
     assert ranks(2, answered, kind, fresh=True) == [2 if kind == "iterator" else (0, True)] * 2

@@ -17,6 +17,7 @@ import dataclasses
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 
 import torch
 from torch.nn.modules import module as _modules
@@ -134,8 +135,9 @@ def tells_of_join(model):
 
 
 def _parts(output):
-    """What DistributedDataParallel itself looks into: to look into anything else, such as an iterator, may use it up."""
-    if isinstance(output, dict):
+    """Of what DistributedDataParallel itself looks into, and of mappings: to look into anything else, such as an iterator,
+    may use it up."""
+    if isinstance(output, Mapping):
         return output.values()
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
         return (getattr(output, field.name) for field in dataclasses.fields(output))
