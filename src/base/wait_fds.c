@@ -45,6 +45,26 @@ static ls_status poll_once(struct pollfd *fds, int count)
 	return poll_until(fds, count, 0, &all);
 }
 
+static bool has_handler(int number, const sigset_t *mask, bool *restarts)
+{
+	struct sigaction action;
+	if (sigismember(mask, number) == 1 || sigaction(number, NULL, &action) != 0)
+		return false;
+	*restarts = action.sa_flags & SA_RESTART;
+	return action.sa_flags & SA_SIGINFO ||
+	       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
+/* Whether a handler of the program can run under this mask. If not, a poll was interrupted by a
+ * signal of the C library, which sends one to all threads when one calls setuid(2). */
+static bool any_handler(const sigset_t *mask)
+{
+	bool any = false, restarts = false;
+	for (int number = 1; number <= SIGRTMAX && !any; number++)
+		any = has_handler(number, mask, &restarts);
+	return any;
+}
+
 /* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART;
  * -1: there are no such handlers. *mask: the thread's mask, and these signals. */
 static int open_restarting(sigset_t *mask)
@@ -54,13 +74,9 @@ static int open_restarting(sigset_t *mask)
 	sigemptyset(&restarting);
 	pthread_sigmask(SIG_BLOCK, NULL, mask);
 	for (int number = 1; number <= SIGRTMAX; number++) {
-		struct sigaction action;
-		if (sigaction(number, NULL, &action) != 0 || !(action.sa_flags & SA_RESTART) ||
-		    sigismember(mask, number) == 1)
-			continue;
-		bool handled = action.sa_flags & SA_SIGINFO ||
-			       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-		if (handled && sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
+		bool restarts = false;
+		if (has_handler(number, mask, &restarts) && restarts &&
+		    sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
 			any = true;
 	}
 	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
@@ -84,7 +100,9 @@ static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, 
 		all[extra ? count : 0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		status = poll_until(extra ? all : fds, count + extra, deadline_ns,
 				    extra ? &mask : NULL);
-		again = status == LS_INTERRUPTED && waiter->resumes;
+		if (status == LS_INTERRUPTED && !extra)
+			pthread_sigmask(SIG_BLOCK, NULL, &mask);
+		again = status == LS_INTERRUPTED && (waiter->resumes || !any_handler(&mask));
 		if (extra && status == LS_OK && all[count].revents) {
 			/* The handler has run. This poll finds descriptors that are ready as
 			 * well. */

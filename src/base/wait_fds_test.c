@@ -146,6 +146,39 @@ static void test_handlers(void **state)
 	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
 }
 
+/* Another thread changes the group of the process. The C library interrupts all threads then, though
+ * none has a handler; or, with `handler`, only one that could not have run. */
+static ls_status poll_under_changes(bool handler)
+{
+	struct sigaction none = {.sa_handler = SIG_DFL},
+			 restarting = {.sa_handler = count, .sa_flags = SA_RESTART};
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	assert_int_equal(sigaction(SIGUSR1, handler ? &restarting : &none, NULL), 0);
+	assert_int_equal(sigaction(SIGUSR2, &none, NULL), 0);
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct polling polling = {.fixture = &fixture, .fd = {.fd = fd, .events = POLLIN}};
+	assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
+	EVENTUALLY(find_slot(fixture.shared, WAIT_FDS, &slot));
+	for (int i = 0; i < 10 && !polling.done; i++) {
+		EVENTUALLY(sleeps_in_poll(&polling, slot.tid));
+		assert_int_equal(setgid(getgid()), 0);
+	}
+	assert_int_equal(eventfd_write(fd, 1), 0);
+	wait_join(polling.thread);
+	close(fd);
+	fixture_fini(&fixture);
+	return polling.status;
+}
+
+static void test_change_of_group(void **state)
+{
+	(void)state;
+	assert_int_equal(poll_under_changes(false), LS_OK);
+	assert_int_equal(poll_under_changes(true), LS_OK);
+}
+
 /* Without a waiter any handler interrupts a poll, also one with SA_RESTART. */
 static void test_interrupt(void **state)
 {
@@ -183,9 +216,10 @@ static void test_system_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ready_at_once), cmocka_unit_test(test_ready_later),
-		cmocka_unit_test(test_deadline),      cmocka_unit_test(test_interrupt),
-		cmocka_unit_test(test_system_error),  cmocka_unit_test(test_handlers),
+		cmocka_unit_test(test_ready_at_once),   cmocka_unit_test(test_ready_later),
+		cmocka_unit_test(test_deadline),        cmocka_unit_test(test_interrupt),
+		cmocka_unit_test(test_system_error),    cmocka_unit_test(test_handlers),
+		cmocka_unit_test(test_change_of_group),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
