@@ -7,6 +7,6 @@
 
 extern const struct subject subject_pairs, subject_endings, subject_programs, subject_planted,
 	subject_killed, subject_ranks, subject_schedules, subject_museum, subject_devices,
-	subject_streams, subject_limits;
+	subject_streams, subject_limits, subject_requests;
 
 #endif
