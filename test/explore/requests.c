@@ -16,10 +16,11 @@ enum {
 	COUNT_MAX = 3000,
 	APART_US = 400,
 	NEVER = 99, /* a tag */
+	LIMIT_MS = 1,
 };
 
 enum use { LEFT, WAITS, TESTS, BRIEFLY, ANY, CANCELS, USES };
-enum last { NOTHING, RECEIVES, POSTS, LASTS };
+enum last { NOTHING, RECEIVES, POSTS, LIMITED, LASTS };
 
 struct receive {
 	uint64_t count;
@@ -270,6 +271,30 @@ static void wait_for_ever(ls_group *world, int rank)
 	scheduler_progress();
 }
 
+/* The message comes at about the time limit of the receive. */
+static void race_with_limit(ls_group *world, int rank)
+{
+	static int32_t value = -1, sent = 7;
+	struct ls_call_options options = {
+		.size = sizeof options, .tag = NEVER, .timeout_ms = rank == 0 ? LIMIT_MS : 0};
+	ls_request *request;
+	ls_status status = LS_PENDING;
+	compute(rank == 0 ? 0 : 1000 * LIMIT_MS - APART_US / 2 + drawn.send_us[0]);
+	if (rank == 1) {
+		status = ls_send(world, &sent, 1, LS_INT32, 0, &options);
+	} else {
+		must(ls_irecv(world, &value, 1, LS_INT32, 1, &options, &request),
+		     "the limited receive", 0);
+		while (status == LS_PENDING)
+			status = drawn.receives[0].waits ? ls_wait(request, 0) : ls_test(request);
+		ls_request_free(request);
+	}
+	if (status != LS_TIMED_OUT && (status != LS_OK || (rank == 0 && value != sent)))
+		scheduler_fail("rank %d: at the time limit %s, %d", rank, ls_status_name(status),
+			       (int)value);
+	scheduler_progress();
+}
+
 static void run(int rank, ls_group *world)
 {
 	static int numbers[] = {0, 1, 2};
@@ -293,7 +318,9 @@ static void run(int rank, ls_group *world)
 		scheduler_store(&drawn.over, 1);
 	else /* a receive that is yet to be cancelled must not learn that it can never end */
 		scheduler_await(&drawn.over, 1, UINT64_MAX);
-	if (drawn.last != NOTHING)
+	if (drawn.last == LIMITED)
+		race_with_limit(world, rank);
+	else if (drawn.last != NOTHING)
 		wait_for_ever(world, rank);
 	for (int i = 0; rank == 0 && i < drawn.ops; i++)
 		ls_request_free(drawn.receives[i].request);
@@ -316,7 +343,8 @@ static void show(FILE *file)
 {
 	static const char *const uses[] = {
 		"-", "waits", "tests", "waits briefly", "waits for any", "cancels"};
-	static const char *const lasts[] = {"nothing", "a receive", "a posted receive"};
+	static const char *const lasts[] = {"nothing", "a receive", "a posted receive",
+					    "a receive and its time limit"};
 	fprintf(file, "LOCKSTEP_P2P=%s; in the end: %s\n", drawn.serial ? "serial" : "auto",
 		lasts[drawn.last]);
 	for (int i = 0; i < drawn.ops; i++) {
