@@ -146,8 +146,8 @@ static void test_handlers(void **state)
 	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
 }
 
-/* Another thread changes the group of the process. The C library interrupts all threads then, though
- * none has a handler; or, with `handler`, only one that could not have run. */
+/* Another thread changes the group of the process. The C library interrupts all threads then,
+ * though none has a handler; or, with `handler`, only one that could not have run. */
 static ls_status poll_under_changes(bool handler)
 {
 	struct sigaction none = {.sa_handler = SIG_DFL},

@@ -176,8 +176,8 @@ static bool can_be_read(const struct transport *transport, const unsigned char *
 	return done == sizeof got || (done < 0 && errno != EFAULT);
 }
 
-/* A program maps a long buffer by itself, so when it has unmapped that one, other memory may be at
- * the same place. To try the buffer again takes a hundredth of the time that it takes to read it. */
+/* A long buffer has a mapping of its own. So once the program has unmapped it, other memory may be
+ * at its place. Another try takes a hundredth of the time of the read. */
 enum { LONG_BUFFER_BYTES = 1 << 20 };
 
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes)
