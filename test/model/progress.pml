@@ -41,7 +41,7 @@ byte queued, done, arrived;
 bit progressing;
 bit lane_shown; /* lane->unattended is published */
 byte lane_awaits; /* it waits for arrived > lane_awaits */
-bit progress_waiters, released; /* area->released has changed since the waiting thread read it */
+bit followers, released; /* area->released has changed since the waiting thread read it */
 #define CAN_CONTINUE (queued > done && arrived > done)
 /* Whether the wait table shows the wait of the lane. */
 #if MUTANT == 11 /* remembers that wait, but does not publish it */
@@ -86,7 +86,7 @@ inline wake_waiters()
 {
 #if MUTANT != 6 /* mutant 6 lets a waiting thread sleep, though no thread makes progress */
 	if
-	:: atomic { progress_waiters -> released = 1 }
+	:: atomic { followers -> released = 1 }
 	:: else
 	fi
 #else
@@ -142,7 +142,7 @@ inline lane_await(mine, has, more)
 			:: else
 			fi
 		:: else ->
-			progress_waiters = 1;
+			followers = 1;
 			released = 0;
 #if MUTANT != 7 /* mutant 7 does not check whether another thread still makes progress */
 			if
@@ -158,7 +158,7 @@ inline lane_await(mine, has, more)
 			:: else
 			fi;
 #endif
-			progress_waiters = 0
+			followers = 0
 		fi
 	od
 }

@@ -60,7 +60,7 @@ bit progressing, armed, urgent, shown;
 byte progress_count, urgent_count;
 bit send_is_listed, send_wants_progress;
 
-byte progress_waiters; /* p2p->progress_waiters */
+byte followers; /* p2p->followers */
 /* Whether a word has changed since user u read it. 0: u has not read it. */
 #define SEEN 1
 #define CHANGED 2
@@ -194,16 +194,16 @@ inline list_words(u)
 	}
 }
 
-/* wait_or_recheck: is counted in progress_waiters before it reads `rechecks`. */
+/* wait_or_recheck: is counted in followers before it reads `rechecks`. */
 inline wait_or_recheck(u)
 {
-	progress_waiters++;
+	followers++;
 	wakeups[u] = SEEN;
 	if
 	:: rechecks[u] != CHANGED && !IS_COMPLETE(u) -> sleep(u)
 	:: else
 	fi;
-	atomic { progress_waiters--; wakeups[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
+	atomic { followers--; wakeups[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
 }
 
 /* make_progress: until the thread's own operation is complete. */
@@ -250,11 +250,11 @@ inline await_progress(u)
 #if MUTANT == 22
 	/* is counted too late: a thread that stops making progress in between wakes nobody */
 	if
-	:: !IS_COMPLETE(u) && progressing -> progress_waiters++; wakeups[u] = SEEN; sleep(u)
-	:: else -> progress_waiters++
+	:: !IS_COMPLETE(u) && progressing -> followers++; wakeups[u] = SEEN; sleep(u)
+	:: else -> followers++
 	fi;
 #else
-	progress_waiters++;
+	followers++;
 #if MUTANT != 19
 	wakeups[u] = SEEN;
 #endif
@@ -272,7 +272,7 @@ inline await_progress(u)
 #endif
 	fi;
 #endif
-	atomic { progress_waiters--; wakeups[u] = 0 }
+	atomic { followers--; wakeups[u] = 0 }
 }
 
 /* p2p_await */

@@ -105,7 +105,7 @@ inline arm_and_check(ready)
 inline p2p_wake_waiters()
 {
 	if
-	:: progress_waiters > 0 ->
+	:: followers > 0 ->
 		wakeups[0] = (wakeups[0] -> CHANGED : 0);
 		wakeups[1] = (wakeups[1] -> CHANGED : 0);
 		WAKE(URGENT)
