@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files and functions that a page names must exist: a rename forgets pages, as no compiler reads them.
 
-Looks at every Markdown file and manual page: at files and names with an underscore between backticks, and anywhere at
-public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
+Looks at the comments of models; and at every Markdown file and manual page: at files and names with an underscore
+between backticks, and anywhere at public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
 functions of other projects, are listed below. ARCHITECTURE.md stays one page, and its table has the rooms of
 src/floors. lockstep(7) says of each public function where it may be called.
 """
@@ -67,6 +67,18 @@ def unhoused(page, floors):
     return sorted(drawn ^ {(line[0], room) for line in lines for room in line[1:]})
 
 
+def missing_in_model(text, paths, names, rooms):
+    """The same of a model's comments: files below src, and names that begin with that of a room."""
+    found = []
+    for comment in re.finditer(r"/\*.*?\*/", text, re.S):
+        line = text.count("\n", 0, comment.start()) + 1
+        named = [file for file in re.findall(r"src/[\w/.-]+\.[ch]\b", comment[0]) if file not in paths]
+        named += [name for name in re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", comment[0])
+                  if name.split("_")[0] in rooms and name not in names]
+        found += [(line, name) for name in dict.fromkeys(named)]
+    return found
+
+
 def is_one_page(text):
     lines = text.splitlines()
     return len(lines) <= 100 and all(len(line) <= 100 for line in lines)
@@ -75,6 +87,8 @@ def is_one_page(text):
 def main():
     paths = tracked()
     names = words(paths)
+    rooms = {path.split("/")[1] for path in paths if path.startswith("src/")}
+    code = words([path for path in paths if path.startswith(("src/", "include/", "test/")) and not path.endswith(".pml")])
     # what it must find, and what not
     wrong = "see `base/nowhere.c`, `gone_with_the_wind()` and `wait.c`, `base/wait.h`, `wait_words`, LS_OK, ls_opne\n"
     gone = {"gone_with_the_wind", "ls_opne"}
@@ -84,6 +98,9 @@ def main():
     declared = "LS_EXPORT int ls_a(void);\nLS_EXPORT void\nls_b(int x);\n"
     assert unplaced("# WHICH CALL MAY BE MADE WHERE\n*ls_a*\n# NEXT\n*ls_b*", declared) == ["ls_b"]
     assert unhoused("| 1 | `a`: x `y`; `b`: z |\n| 1 | `c`: c |\n", "# x\n1 a c d\n") == [("1", "b"), ("1", "d")]
+    nowhere = "_".join(("mailbox", "nowhere"))  # which stands in no file
+    model = f"/* one\n * two: src/base/gone.c, {nowhere}, wait_words, local_name */\n{nowhere}()\n"
+    assert missing_in_model(model, paths, code, rooms) == [(1, "src/base/gone.c"), (1, nowhere)]
     failures = 0
     for floor, room in unhoused((ROOT / "ARCHITECTURE.md").read_text(), (ROOT / "src/floors").read_text()):
         print(f"ARCHITECTURE.md:1: floor {floor}, room {room}: in its table or in src/floors, but not in both")
@@ -100,6 +117,10 @@ def main():
             text = (ROOT / path).read_text()
             for line, name in missing(marked(text) if path == "doc/paths.md" else text, paths, names):
                 print(f"{path}:{line}: there is no {name}; name what took its place, or take the sentence out")
+                failures += 1
+        elif path.endswith(".pml"):
+            for line, name in missing_in_model((ROOT / path).read_text(), paths, code, rooms):
+                print(f"{path}:{line}: there is no {name} any more; the comment that begins here names it")
                 failures += 1
     return 1 if failures else 0
 
