@@ -101,7 +101,7 @@ class Communicator:
         self.lock = threading.RLock()  # of the works
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
-        self.pump = None  # completes futures, once one was requested
+        self.completer = None  # completes futures, once one was requested
         # In this backward pass, the first error of a Work whose future was requested: a future keeps only the text of an error.
         self.lost = None
         # A request for a future waits for the Work, because a backward pass has nothing else to do.
@@ -314,7 +314,7 @@ class Communicator:
             self.abort(reason)
         elif self._others(self.inside):
             self.abort("a rank closed the group while it waited in it")
-        # Those in waits leave by themselves, as no Work is under way any more; the pump is often among them.
+        # Those in waits leave by themselves, as no Work is under way any more; the completer is often among them.
         while self._others(self.inside):
             time.sleep(0.001)
         self._close_children(reason)  # which a thread has made meanwhile
@@ -322,8 +322,8 @@ class Communicator:
             work.settle()
         while self._others(self.waiting):
             time.sleep(0.001)
-        if self.pump is not None:
-            self.pump.stop()
+        if self.completer is not None:
+            self.completer.stop()
         failure = self._failure()
         if not failure.host:  # on another host the number is another process'
             culprits.add(failure.pid)

@@ -473,21 +473,21 @@ def test_two_handlers_that_raise(ranks, name):
 
 def raised_while_asked():
     """The first request for a future does not come to the end; the second one has one that is completed."""
-    call, raised, tensor = _work.Pump._call_leader, [], torch.ones(2)
+    call, raised, tensor = _work.Completer._call_leader, [], torch.ones(2)
     if dist.get_rank() == 1:
         store().wait(["asked"])
         dist.all_reduce(tensor)
         return True, tensor.tolist()
 
-    def raising(pump):
+    def raising(completer):
         if not raised:
-            raised.append(pump)
+            raised.append(completer)
             raise Raised
-        call(pump)
+        call(completer)
 
     work = dist.all_reduce(tensor, async_op=True)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Raised):
-        patch.setattr(_work.Pump, "_call_leader", raising)
+        patch.setattr(_work.Completer, "_call_leader", raising)
         work.get_future()
     future, end = work.get_future(), time.monotonic() + 10
     store().set("asked", "1")

@@ -6,7 +6,7 @@
 So no thread waits for a handle that was freed. A Work exists before its operation begins (that of a blocking call, if a
 signal ends the wait), and keeps what the operation needs: a signal handler may raise an exception between any two steps,
 also after the library has begun the operation and before its call has returned. A future is made only if it is
-requested, and then completed by a thread of the group, the pump.
+requested, and then completed by a thread of the group, the completer.
 
     the status is known → the error is known, and the results are where the caller wants them
 
@@ -71,7 +71,7 @@ class Work(_Work):
         self._error = None
         self._future = None
         self._base = None  # completes the future; None: it is complete, or nobody has asked for one
-        self._awaited = False  # the pump waits for it
+        self._awaited = False  # the completer waits for it
         communicator.sweep()
         # Handles of short messages are shared: each keeps what is under way, and those are over.
         communicator.pending[id(self)] = self
@@ -233,7 +233,7 @@ class Work(_Work):
                 self._future, self._base = base.then(self._outcome), base
         # Once more if a handler has raised before it was done: then the Work may be there twice.
         if self._status is None and not self._awaited:
-            self._communicator_pump().put(self)
+            self._communicator_completer().put(self)
             self._awaited = True
         self._complete()
         return self._future
@@ -259,12 +259,12 @@ class Work(_Work):
             raise self._error.with_traceback(None)
         return list(self._result)
 
-    def _communicator_pump(self):
+    def _communicator_completer(self):
         communicator = self._communicator
         with communicator.lock:
-            if communicator.pump is None:
-                communicator.pump = Pump()
-            return communicator.pump
+            if communicator.completer is None:
+                communicator.completer = Completer()
+            return communicator.completer
 
 
 def _is_of_handler(error):
@@ -333,7 +333,7 @@ class Several(_Work):
         )
 
 
-class Pump:
+class Completer:
     """Completes the futures of a group in the order in which they were asked for, which is that of its operations.
 
     One thread at a time waits, the leader. What is attached to a future is run by the thread that completes it,
