@@ -143,8 +143,11 @@ def test_every_plan_can_be_printed():
 def test_plan_by_table():
     defaults = good('plan', '--table')
     matches('LOCKSTEP_TABLE is not set', defaults)
-    matches(r'\nany +any +4K +inline +64K +auto +copy\nany +any +max +direct +64K +auto +copy\n# .*more ranks than processors', defaults)
-    matches(r'\n# any +any +16K +inline +64K +auto +copy\n# any +any +max +direct +64K +auto +copy\n$', defaults)
+    read = r'scatter +any +128K +direct +64K +auto +copy\nscatter +any +max +direct +64K +auto +512K\n'
+    matches(r'\nany +any +4K +inline +64K +auto +copy\n' + read, defaults)
+    matches(r'\nany +any +max +direct +64K +auto +copy\n# .*more ranks than processors', defaults)
+    matches(r'\n# any +any +16K +inline +64K +auto +copy\n# ' + read.replace(r'\nscatter', r'\n# scatter'), defaults)
+    matches(r'\n# any +any +max +direct +64K +auto +copy\n$', defaults)
     with tempfile.NamedTemporaryFile('w') as file:
         file.write('# mine\nallreduce 2-4 64K tree 32K nontemporal 128K\n\nbarrier any max doubling 64K plain 256K\n')
         file.flush()
