@@ -7,9 +7,9 @@
 
 #include <stdbool.h>
 
-/* An eventfd, or one of its relatives. */
+/* An eventfd; it may be another one. */
 bool own_fd_is_event(int fd);
-/* A file in memory (memfd_create). */
+/* A file in memory of Lockstep (memfd_create). */
 bool own_fd_is_memory(int fd);
 /* A process (pidfd_open), which may have ended. */
 bool own_fd_is_process(int fd);

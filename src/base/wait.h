@@ -346,7 +346,8 @@ void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
-/* Whether a thread that blocks all signals continues after wait_fds. It is interrupted all the same
+/* Whether a thread that blocks all signals, or looks at its deadline itself, continues after
+ * wait_fds. It is interrupted all the same
  * when another thread calls setuid(2) or one of its relatives: then the C library sends a signal of
  * its own to all threads. */
 static inline bool wait_fds_continues(ls_status status)

@@ -41,8 +41,12 @@ static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns,
 static ls_status poll_once(struct pollfd *fds, int count)
 {
 	sigset_t all;
+	ls_status status;
 	sigfillset(&all);
-	return poll_until(fds, count, 0, &all);
+	do
+		status = poll_until(fds, count, 0, &all);
+	while (status == LS_INTERRUPTED); /* by the C library, as all other signals are blocked */
+	return status;
 }
 
 static bool has_handler(int number, const sigset_t *mask, bool *restarts)
@@ -66,8 +70,9 @@ static bool any_handler(const sigset_t *mask)
 }
 
 /* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART;
- * -1: there are no such handlers. *mask: the thread's mask, and these signals. */
-static int open_restarting(sigset_t *mask)
+ * -1: there are no such handlers. *mask: the thread's mask, and these signals. *interrupts: there
+ * is a handler that ends a poll. */
+static int open_restarting(sigset_t *mask, bool *interrupts)
 {
 	bool any = false;
 	sigset_t restarting;
@@ -75,8 +80,10 @@ static int open_restarting(sigset_t *mask)
 	pthread_sigmask(SIG_BLOCK, NULL, mask);
 	for (int number = 1; number <= SIGRTMAX; number++) {
 		bool restarts = false;
-		if (has_handler(number, mask, &restarts) && restarts &&
-		    sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
+		if (!has_handler(number, mask, &restarts))
+			continue;
+		*interrupts |= !restarts;
+		if (restarts && sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
 			any = true;
 	}
 	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
@@ -90,7 +97,8 @@ static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, 
 {
 	struct pollfd all[WAIT_FDS_MAX + 1];
 	sigset_t mask;
-	int fd = count <= WAIT_FDS_MAX ? open_restarting(&mask) : -1;
+	bool interrupts = false; /* before a handler runs, as it may remove itself */
+	int fd = count <= WAIT_FDS_MAX ? open_restarting(&mask, &interrupts) : -1;
 	int extra = fd >= 0;
 	bool again;
 	ls_status status;
@@ -102,7 +110,8 @@ static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, 
 				    extra ? &mask : NULL);
 		if (status == LS_INTERRUPTED && !extra)
 			pthread_sigmask(SIG_BLOCK, NULL, &mask);
-		again = status == LS_INTERRUPTED && (waiter->resumes || !any_handler(&mask));
+		again = status == LS_INTERRUPTED &&
+			(waiter->resumes || !(interrupts || any_handler(&mask)));
 		if (extra && status == LS_OK && all[count].revents) {
 			/* The handler has run. This poll finds descriptors that are ready as
 			 * well. */

@@ -102,11 +102,11 @@ static bool sleeps_in_poll(const struct polling *polling, pid_t tid)
 	return polling->done || is_asleep(tid);
 }
 
-/* Signals of `restart` kind come while a waiter polls, until it ends or has been through many of
- * them. */
-static ls_status poll_under_signals(bool restart, bool resumes)
+/* Signals whose handler has these flags come while a waiter polls, until it ends or has been
+ * through many of them. */
+static ls_status poll_under_signals(int flags, bool resumes)
 {
-	struct sigaction action = {.sa_handler = count, .sa_flags = restart ? SA_RESTART : 0};
+	struct sigaction action = {.sa_handler = count, .sa_flags = flags};
 	struct fixture fixture;
 	struct wait_slot_body slot;
 	fixture_init(&fixture);
@@ -135,15 +135,17 @@ static ls_status poll_under_signals(bool restart, bool resumes)
 static void test_handlers(void **state)
 {
 	(void)state;
-	assert_int_equal(poll_under_signals(true, false), LS_OK);
+	assert_int_equal(poll_under_signals(SA_RESTART, false), LS_OK);
 	assert_int_equal(handled, 50);
-	assert_int_equal(poll_under_signals(false, true), LS_OK);
+	assert_int_equal(poll_under_signals(0, true), LS_OK);
 	assert_int_equal(handled, 50);
-	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
+	assert_int_equal(poll_under_signals(0, false), LS_INTERRUPTED);
+	/* It is gone when it has run. */
+	assert_int_equal(poll_under_signals((int)SA_RESETHAND, false), LS_INTERRUPTED);
 	/* One of each kind: the other one goes on interrupting. */
 	struct sigaction other = {.sa_handler = ignore, .sa_flags = SA_RESTART};
 	assert_int_equal(sigaction(SIGUSR2, &other, NULL), 0);
-	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
+	assert_int_equal(poll_under_signals(0, false), LS_INTERRUPTED);
 }
 
 /* Another thread changes the group of the process. The C library interrupts all threads then,

@@ -81,8 +81,10 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 			reap_helper(watch);
 	if (fds[0].revents && (fds[0].revents & ~POLLIN || !own_fd_is_event(watch->event_fd)))
 		return false;
-	if (fds[0].revents && read(watch->event_fd, wakeups, sizeof *wakeups) < 0)
+	if (fds[0].revents && read(watch->event_fd, wakeups, sizeof *wakeups) < 0) {
 		*wakeups = 0;
+		return errno == EAGAIN; /* else the number is another file's by now */
+	}
 	return true;
 }
 

@@ -380,7 +380,8 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	status = connect_world(world, opening, map);
 	if (status == LS_OK)
 		status = complete_world(world, opening, map);
-	rendezvous_part(map->meeting, status, message_last());
+	/* An interruption has no message: the last one is of another call. */
+	rendezvous_part(map->meeting, status, status == LS_INTERRUPTED ? "" : message_last());
 	if (map->meeting)
 		rendezvous_leave(map->meeting, &world->control_fd);
 	free(map);

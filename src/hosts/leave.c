@@ -39,7 +39,7 @@ void hosts_flush(struct transport *transport, uint64_t deadline_ns)
 	hosts_pump_stop(&transport->hosts->pump);
 	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
 	ls_status status = LS_OK;
-	while (status == LS_OK) {
+	while (wait_fds_continues(status)) { /* no handler ends it: messages would be lost */
 		bool did = hosts_advance(transport);
 		if (is_flushed(transport) || clock_now_ns() >= deadline_ns)
 			return;

@@ -46,11 +46,11 @@ void transport_channel_reset(struct transport_channel *channel);
 /* ---- root.c ---- */
 
 /* Rank 0's part of transport_connect, with the ranks that connect to exchange->listen_fd. */
+LS_CHECKED ls_status transport_root_run(struct transport *transport,
+					const struct transport_exchange *exchange);
 /* transport_decline on the root. */
 void transport_root_decline(struct transport *transport, const struct transport_exchange *exchange,
 			    ls_status status);
-LS_CHECKED ls_status transport_root_run(struct transport *transport,
-					const struct transport_exchange *exchange);
 
 /* ---- cma.c ---- */
 
