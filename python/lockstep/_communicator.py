@@ -336,8 +336,12 @@ class Communicator:
             self.closers.append(me)
             group, self._group = self._group, None
             if group is not None:
-                while self._others(self.visits):
-                    time.sleep(0.001)
+                try:
+                    while self._others(self.visits):
+                        time.sleep(0.001)
+                except BaseException:  # of a handler: whoever closes the group next does this
+                    self._group = group
+                    raise
                 C.ls_group_close(group)
                 self.closed = True
                 opened.discard(self)
@@ -371,7 +375,7 @@ class Communicator:
     def let_go(self):
         """Nobody can call on the group any more: it is closed once its operations are over. A finaliser may call this, so
         another thread does it."""
-        if self.is_open():
+        if self.is_open() and self.deferred is None:  # else the thread that is in a call of it closes it, and its root
             _thread.start_new_thread(self._close_behind, ())
 
     def _close_behind(self):

@@ -89,6 +89,7 @@ def _leave():
     reason = _reason()
     for communicator in sorted(list(_communicator.opened), key=lambda c: c.parent is None):
         if not communicator.is_open():
+            communicator.close("")  # another thread may be at the last step, and is waited for
             continue
         if reason is not None:
             communicator.abort(reason)

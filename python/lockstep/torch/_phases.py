@@ -140,7 +140,7 @@ def _parts(output):
     if isinstance(output, Mapping):
         return output.values()
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        return (getattr(output, field.name) for field in dataclasses.fields(output))
+        return (getattr(output, field.name, None) for field in dataclasses.fields(output))
     return output if isinstance(output, (list, tuple)) else ()
 
 

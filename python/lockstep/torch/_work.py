@@ -125,10 +125,16 @@ class Work(_Work):
         """Completes the future, in the first thread that sees that the operation is complete. Its callbacks run here."""
         if self._base is None or self._status is None:
             return
-        with self._communicator.lock:
-            base, self._base = self._base, None
-        if base is not None:
-            base.set_result(None)
+        base = None
+        try:
+            with self._communicator.lock:
+                base, self._base = self._base, None
+            if base is not None:
+                base.set_result(None)
+        except BaseException:  # of a handler: it must not take the future with it
+            if base is not None and not base.done():
+                base.set_result(None)
+            raise
 
     def _enter(self):
         """False: it is over, or was never begun."""
@@ -341,7 +347,8 @@ class Completer:
     """
 
     def __init__(self):
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()  # `with` a Condition runs Python code, in which a handler may raise
+        self._condition = threading.Condition(self._lock)
         self._queue = deque()
         self._led = False
         self._idle = 0
@@ -349,13 +356,13 @@ class Completer:
         self._threads = []
 
     def put(self, work):
-        with self._condition:
+        with self._lock:
             self._queue.append(work)
             self._call_leader()
 
     def stop(self):
         """Returns when all is completed."""
-        with self._condition:
+        with self._lock:
             self._stopped = True
             self._condition.notify_all()
         for thread in list(self._threads):
@@ -373,14 +380,14 @@ class Completer:
         _thread.start_new_thread(thread.start, ())
 
     def _pass_on(self):
-        with self._condition:
+        with self._lock:
             self._led = False
             self._call_leader()
 
     def _run(self):
         self._threads.append(threading.current_thread())
         while True:
-            with self._condition:
+            with self._lock:
                 self._idle += 1
                 while (self._led or not self._queue) and not (self._stopped and not self._queue):
                     self._condition.wait()
