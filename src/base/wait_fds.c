@@ -49,10 +49,19 @@ static ls_status poll_once(struct pollfd *fds, int count)
 	return status;
 }
 
+/* Of a fault, which comes to the thread that makes it, and so to none that polls. Handlers of
+ * faults are usual: of the sanitizers, and of programs that tell where they crash. */
+static bool is_of_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
+	       number == SIGTRAP || number == SIGSYS;
+}
+
 static bool has_handler(int number, const sigset_t *mask, bool *restarts)
 {
 	struct sigaction action;
-	if (sigismember(mask, number) == 1 || sigaction(number, NULL, &action) != 0)
+	if (is_of_fault(number) || sigismember(mask, number) == 1 ||
+	    sigaction(number, NULL, &action) != 0)
 		return false;
 	*restarts = action.sa_flags & SA_RESTART;
 	return action.sa_flags & SA_SIGINFO ||
