@@ -92,7 +92,9 @@ bool p2p_posted_await(const struct ls_request *op)
 {
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
-	bool posted = true;
+	/* With more receives than the ring has slots the source waits for room, and wakes the
+	 * progress thread for that as long as no other thread makes progress. */
+	bool posted = mailbox_pending(op->group->mailbox) <= MAIL_SLOTS;
 	for (int i = 0; i < P2P_POLLS && posted; i++) {
 		posted = take_in(op, &word);
 		for (bool comes = !posted; !comes && i < P2P_POLLS; i++)
