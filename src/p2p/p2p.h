@@ -25,6 +25,7 @@
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
 ls_status p2p_start(struct ls_request *op);
+
 /* ---- pending.c ---- */
 
 /* The first part of p2p_start: the operation has begun, or is in the list behind earlier sends. */

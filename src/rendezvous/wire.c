@@ -204,44 +204,48 @@ enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wir
 	return WIRE_WHOLE;
 }
 
-enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
+/* Copies a message of fixed size, which begins with its head, whole. */
+static enum wire_check fixed_parse(const void *bytes, size_t got, unsigned kind, void *out,
+				   size_t size)
 {
-	enum wire_check check = head_parse(bytes, got, &out->head);
+	/* In `out` in any case, as the caller reports the head of another version. */
+	enum wire_check check = head_parse(bytes, got, out);
 	if (check != WIRE_WHOLE)
 		return check;
-	if (out->head.kind != WIRE_CARD || out->head.bytes != sizeof *out)
+	struct wire_head head = *(struct wire_head *)out;
+	if (head.kind != kind || head.bytes != size)
 		return WIRE_NONSENSE;
-	if (got < sizeof *out)
+	if (got < size)
 		return WIRE_MORE;
 
-	struct wire_head head = out->head;
-	memcpy(out, bytes, sizeof *out);
-	out->head = head;
-	if (!rendezvous_is_printable(out->reason, sizeof out->reason) || out->zero != 0)
-		return WIRE_NONSENSE;
-	if (out->status == LS_OK ? out->reason[0] != '\0' : !is_failure(out->status))
-		return WIRE_NONSENSE;
+	memcpy(out, bytes, size);
+	memcpy(out, &head, sizeof head);
 	return WIRE_WHOLE;
+}
+
+/* LS_OK has no reason; a failure has a printable one, or none. */
+static bool is_outcome(int32_t status, const char *reason, size_t bytes)
+{
+	return rendezvous_is_printable(reason, bytes) &&
+	       (status == LS_OK ? reason[0] == '\0' : is_failure(status));
+}
+
+enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
+{
+	enum wire_check check = fixed_parse(bytes, got, WIRE_CARD, out, sizeof *out);
+	if (check != WIRE_WHOLE)
+		return check;
+	bool good = is_outcome(out->status, out->reason, sizeof out->reason) && out->zero == 0;
+	return good ? WIRE_WHOLE : WIRE_NONSENSE;
 }
 
 enum wire_check rendezvous_parted_parse(const void *bytes, size_t got, struct wire_parted *out)
 {
-	enum wire_check check = head_parse(bytes, got, &out->head);
+	enum wire_check check = fixed_parse(bytes, got, WIRE_PARTED, out, sizeof *out);
 	if (check != WIRE_WHOLE)
 		return check;
-	if (out->head.kind != WIRE_PARTED || out->head.bytes != sizeof *out)
-		return WIRE_NONSENSE;
-	if (got < sizeof *out)
-		return WIRE_MORE;
-
-	struct wire_head head = out->head;
-	memcpy(out, bytes, sizeof *out);
-	out->head = head;
-	if (!rendezvous_is_printable(out->reason, sizeof out->reason) || out->zero != 0)
-		return WIRE_NONSENSE;
-	if (out->status == LS_OK ? out->reason[0] != '\0' : !is_failure(out->status))
-		return WIRE_NONSENSE;
-	return WIRE_WHOLE;
+	bool good = is_outcome(out->status, out->reason, sizeof out->reason) && out->zero == 0;
+	return good ? WIRE_WHOLE : WIRE_NONSENSE;
 }
 
 enum wire_check rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out)
