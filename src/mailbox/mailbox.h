@@ -58,6 +58,9 @@ struct mailbox_short_sent {
  * done, because the send needs the general path. record: its index in the trace. */
 bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *call, uint64_t record,
 			struct mailbox_short_sent *out);
+/* Whether the ring of a peer on this host is full, and nothing else prevents a short send; *word
+ * then says that its messages are being taken. */
+bool mailbox_awaits_room(struct mailbox *mailbox, int peer, struct wait_word *word);
 /* A short message that was received at once. */
 struct mailbox_short_received {
 	struct mail_message message;

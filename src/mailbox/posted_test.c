@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short receives that are posted at once, and which complete operations are handed out together. */
+ * Short sends that find the ring full, short receives that are posted at once, and which complete
+ * operations are handed out together. */
 #include "mailbox/mailbox_private.h"
 #include "mailbox/mailbox_fixture.h"
 
@@ -49,6 +50,45 @@ static void send_value(struct unit *source, int32_t value, int tag)
 		.peer = 1, .tag = tag, .dtype = LS_INT32, .count = 1, .bytes = 4, .send = &value};
 	struct mailbox_short_sent sent;
 	assert_true(mailbox_send_short(source->mailbox, &call, 0, &sent));
+}
+
+static bool try_send(struct unit *source, int peer)
+{
+	int32_t value = 7;
+	const struct mailbox_short call = {
+		.peer = peer, .dtype = LS_INT32, .count = 1, .bytes = 4, .send = &value};
+	struct mailbox_short_sent sent;
+	return mailbox_send_short(source->mailbox, &call, 0, &sent);
+}
+
+static bool awaits_room(struct unit *source, int peer, struct wait_word *word)
+{
+	return mailbox_awaits_room(source->mailbox, peer, word);
+}
+
+/* The word comes when the receiver has matched messages. A caller does not poll for itself. */
+static void test_full_ring(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	struct wait_word word;
+	const struct wait_call wait = {.words = &word, .count = 1};
+	assert_false(awaits_room(source, 1, &word)); /* not opened yet */
+	for (int i = 0; i < MAIL_SLOTS; i++) {
+		assert_false(awaits_room(source, 1, &word));
+		assert_true(try_send(source, 1));
+		assert_true(try_send(source, 0));
+	}
+	assert_false(try_send(source, 1));
+	assert_true(awaits_room(source, 1, &word));
+	assert_false(wait_satisfied(&wait));
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		assert_true(look(owner, 0));
+	assert_true(wait_satisfied(&wait));
+	assert_true(try_send(source, 1));
+	assert_false(awaits_room(source, 1, &word));
+	assert_false(try_send(source, 0));
+	assert_false(awaits_room(source, 0, &word));
 }
 
 /* Its message comes after the look for it, and so does that of an earlier receive. */
@@ -109,6 +149,7 @@ static void test_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_full_ring, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_comes_before_the_post, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_alone, open_pair, close_pair),
 	};

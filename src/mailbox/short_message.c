@@ -95,6 +95,18 @@ bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *cal
 	return goes;
 }
 
+bool mailbox_awaits_room(struct mailbox *mailbox, int q, struct wait_word *word)
+{
+	struct mailbox_peer *peer = &mailbox->peers[q];
+	lock_mail_acquire(&mailbox->lock);
+	bool is_full = peer->to_open && peer->is_here && q != mailbox->team->rank && !peer->queue &&
+		       peer->out.posted - peer->out.seen >= mailbox->limit;
+	if (is_full)
+		mailbox_room_word(mailbox, q, word);
+	lock_mail_release(&mailbox->lock);
+	return is_full;
+}
+
 static bool fits_call(const struct mailbox_short *call, const struct mail_envelope *envelope)
 {
 	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
