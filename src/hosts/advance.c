@@ -6,8 +6,9 @@
 
 /* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
  * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
- * thread also pushes all that the link keeps back, because nobody looks again afterwards. */
-enum { HELD = 1, AGAIN = 2, PUSH = 4 };
+ * thread also pushes all that the link keeps back, because nobody looks again afterwards. CALLED,
+ * set with AGAIN: the pump sleeps until that thread has stopped, which wakes it. */
+enum { HELD = 1, AGAIN = 2, PUSH = 4, CALLED = 8 };
 
 static bool is_any_marked(const struct hosts *hosts)
 {
@@ -83,7 +84,11 @@ static void serve_others(struct hosts *hosts)
 static bool stop_progress(struct hosts *hosts)
 {
 	uint32_t held = atomic_load(&hosts->progress);
-	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
+	if (held & AGAIN || !atomic_compare_exchange_strong(&hosts->progress, &held, 0))
+		return false;
+	if (held & CALLED)
+		hosts_pump_wake(&hosts->pump);
+	return true;
 }
 
 /* `asks`: AGAIN, or AGAIN | PUSH. False: there was nothing to do; or another thread makes progress,
@@ -150,11 +155,21 @@ void hosts_push(struct transport *transport)
 	make_progress(transport->hosts, AGAIN | PUSH, false);
 }
 
-bool hosts_arm(struct transport *transport)
+/* True: this thread makes progress from now on. False: another one does, and has been told. */
+static bool hold_or_call(struct hosts *hosts)
+{
+	uint32_t held = atomic_load(&hosts->progress), then;
+	do
+		then = held | AGAIN | (held & HELD ? CALLED : HELD);
+	while (!atomic_compare_exchange_weak(&hosts->progress, &held, then));
+	return !(held & HELD);
+}
+
+enum hosts_armed hosts_arm(struct transport *transport)
 {
 	struct hosts *hosts = transport->hosts;
-	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
-		return false;
+	if (!hold_or_call(hosts))
+		return HOSTS_ELSEWHERE;
 	serve_others(hosts);
 	uint64_t kept_back[RANKS_WORLD_WORDS];
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
@@ -171,7 +186,7 @@ bool hosts_arm(struct transport *transport)
 		atomic_store(&hosts->progress, 0);
 		armed = false;
 	}
-	return armed;
+	return armed ? HOSTS_ARMED : HOSTS_NOT_ARMED;
 }
 
 void hosts_cut(struct transport *transport, int rank)

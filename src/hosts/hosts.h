@@ -116,9 +116,15 @@ bool hosts_advance(struct transport *transport);
  * thread, without locks; never blocks. */
 void hosts_push(struct transport *transport);
 
-/* True: there is nothing to do, and until the next hosts_advance the link's descriptor becomes
- * readable when there is something to do. False: call hosts_advance first. */
-bool hosts_arm(struct transport *transport);
+enum hosts_armed {
+	/* There is nothing to do, and until the next hosts_advance the link's descriptor becomes
+	 * readable when there is something to do. */
+	HOSTS_ARMED,
+	HOSTS_NOT_ARMED, /* call hosts_advance first */
+	/* Another thread makes progress at the moment. It wakes the pump when it stops. */
+	HOSTS_ELSEWHERE,
+};
+enum hosts_armed hosts_arm(struct transport *transport);
 
 /* Starts a thread (pump.c) that makes progress on the link while no other thread of the rank does.
  * Call once the link is connected. *tid: its number, stored before this function returns. Errors,

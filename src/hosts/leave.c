@@ -43,7 +43,7 @@ void hosts_flush(struct transport *transport, uint64_t deadline_ns)
 		bool did = hosts_advance(transport);
 		if (is_flushed(transport) || clock_now_ns() >= deadline_ns)
 			return;
-		if (!did && hosts_arm(transport))
+		if (!did && hosts_arm(transport) == HOSTS_ARMED)
 			status = wait_fds(NULL, &fd, 1, -1, deadline_ns);
 	}
 }

@@ -6,6 +6,9 @@
  *                         waiting thread that goes to sleep wakes it
  *   no other thread does  it arms the link, and sleeps on the link's descriptor
  *
+ *   another thread has    it sleeps until that thread stops: if it asked again and again, it might
+ *   the link just now     take the processor that the other thread needs, for milliseconds
+ *
  * A thread that makes progress while the link is armed wakes the pump, because the link is armed
  * only until the next advance. Model: test/model/pump.pml. */
 #include <errno.h>
@@ -102,10 +105,15 @@ static void *pump_main(void *argument)
 	while (ours && !atomic_load(&pump->stop)) {
 		if (hosts_advance_without_push(pump->transport))
 			continue;
-		if (atomic_exchange(&pump->progress, HOSTS_PROGRESS_NONE) == HOSTS_PROGRESS_MADE)
+		if (atomic_exchange(&pump->progress, HOSTS_PROGRESS_NONE) == HOSTS_PROGRESS_MADE) {
 			ours = sleep_one_tick(pump);
-		else if (hosts_arm(pump->transport))
+			continue;
+		}
+		enum hosts_armed armed = hosts_arm(pump->transport);
+		if (armed == HOSTS_ARMED)
 			ours = sleep_armed(pump);
+		else if (armed == HOSTS_ELSEWHERE)
+			ours = sleep_on(pump, -1, TICK_MS);
 	}
 	return NULL;
 }

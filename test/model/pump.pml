@@ -16,14 +16,15 @@
  * progress; otherwise it arms the link and sleeps. The network brings one message, and says when
  * there is room again in a link that was full.
  *
- * Abstractions: there is one peer and one area. The armed sleep has no time limit, and a tick may
- * last until something else ends it; in the code both end sooner. The thread that makes progress
+ * Abstractions: there is one peer and one area. The armed sleep, and the sleep until another thread
+ * has stopped, have no time limit, and a tick may last until something else ends it; in the code
+ * all end sooner. The thread that makes progress
  * does so in three steps: the link advances; it reads what others have left to it; it sends. A
  * thread that sleeps for a message is a guard: see doorbell.pml.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
  * it. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -32,6 +33,7 @@
 #define HELD 1
 #define AGAIN 2
 #define PUSH 4
+#define CALLED 8
 byte progress;
 #if MUTANT == 1 /* a thread does not leave its work to the one that makes progress */
 #define ASK 0
@@ -107,9 +109,12 @@ inline serve_others(pushes)
 #if MUTANT == 17
 		/* also clears a PUSH that another thread has left, so that what it wants is kept
 		 * back */
-		progress = progress & HELD
-#else
+		progress = progress & (HELD | CALLED)
+#elif MUTANT == 21
+		/* forgets that the pump sleeps until this thread stops */
 		progress = progress & (HELD | PUSH)
+#else
+		progress = progress & (HELD | PUSH | CALLED)
 #endif
 	};
 	atomic {
@@ -150,6 +155,22 @@ inline serve_others(pushes)
 	fi
 }
 
+/* If no other thread has left something. The code wakes the pump a moment later, which would only
+ * prolong the pump's sleep. */
+inline stop_progress(stopped)
+{
+	atomic {
+		stopped = !(progress & AGAIN);
+		if
+#if MUTANT != 20 /* mutant 20 lets a pump sleep that waits for this thread to stop */
+		:: stopped && (progress & CALLED) -> event = 1
+#endif
+		:: else
+		fi;
+		progress = (stopped -> 0 : progress)
+	}
+}
+
 inline link_advance(did)
 {
 	atomic {
@@ -185,8 +206,9 @@ inline make_progress(asks, advances, did, has, pushes)
 			:: else
 			fi;
 			serve_others(pushes);
+			stop_progress(has);
 			if
-			:: atomic { !(progress & AGAIN) -> progress = 0; break }
+			:: has -> has = 0; break
 			:: else
 			fi
 		od
@@ -305,8 +327,12 @@ proctype progress_section()
 	bit did, has, pushes;
 	atomic { !(progress & HELD) -> progress = progress | HELD };
 	do
-	:: atomic { !(progress & AGAIN) -> progress = 0; break }
-	:: else -> serve_others(pushes)
+	::
+		stop_progress(has);
+		if
+		:: has -> has = 0; break
+		:: else -> serve_others(pushes)
+		fi
 	od;
 #if MUTANT != 13 /* mutant 13 keeps back what it has served for a thread that looks no more */
 	push_or_leave(did, has, pushes)
@@ -355,9 +381,14 @@ end_sleeps_armed:	atomic { event || readable -> event = 0 }
 
 inline hosts_arm(has, pushes, arms)
 {
-	atomic { has = progress & HELD; progress = progress | HELD | AGAIN };
+	atomic {
+		has = progress & HELD;
+		progress = progress | AGAIN | (has -> CALLED : HELD)
+	};
 	if
-	:: has -> has = 0
+	:: has ->
+		has = 0;
+end_sleeps_called:	atomic { event -> event = 0 }
 	:: else ->
 		serve_others(pushes);
 		atomic {
@@ -368,8 +399,9 @@ inline hosts_arm(has, pushes, arms)
 			arms = !message_arrived && !room_arrived && !copied; /* as net_arm does */
 			link_armed = arms
 		};
+		stop_progress(has);
 		if
-		:: atomic { !(progress & AGAIN) -> progress = 0 }
+		:: has -> has = 0
 		:: else -> progress = 0; arms = 0
 		fi
 	fi
