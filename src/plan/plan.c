@@ -36,8 +36,9 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 	return algorithm != PLAN_INLINE && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
 }
 
-/* Up to this length a rank passes a payload on as one message: the number of messages decides. */
-enum { SHORT_BETWEEN_HOSTS = 8 << 10 };
+/* Up to these lengths the number of messages decides: a rank passes a payload on as one message;
+ * leaders are faster than rails. */
+enum { SHORT_BETWEEN_HOSTS = 8 << 10, SHORT_FOR_LEADERS = 32 << 10 };
 
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
 				int size, const struct plan_topology *topology)
@@ -47,9 +48,9 @@ enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm cho
 		return chosen;
 	switch (collective) {
 	case COLL_ALLREDUCE:
-		return topology->host_count < size ? PLAN_RAILS
-		       : is_short                  ? PLAN_DOUBLING
-						   : PLAN_RING;
+		if (topology->host_count < size)
+			return bytes <= SHORT_FOR_LEADERS ? PLAN_LEADERS : PLAN_RAILS;
+		return is_short ? PLAN_DOUBLING : PLAN_RING;
 	case COLL_BROADCAST:
 		return is_short ? PLAN_TREE : PLAN_RING;
 	case COLL_REDUCE:
@@ -57,7 +58,7 @@ enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm cho
 	case COLL_ALLGATHER:
 		return PLAN_RING;
 	case COLL_BARRIER:
-		return PLAN_DOUBLING;
+		return topology->host_count < size ? PLAN_LEADERS : PLAN_DOUBLING;
 	default:
 		return PLAN_PAIRWISE;
 	}

@@ -74,6 +74,9 @@ enum plan_algorithm {
 	 * its ranks. Ranks with the same slice combine it by messages, with recursive doubling.
 	 * Then the ranks of a host copy the slices from each other. On one host: PLAN_DIRECT. */
 	PLAN_RAILS,
+	/* All-reduce and barrier in two levels by messages: a tree on each host, recursive doubling
+	 * among the first ranks of the hosts. For short payloads. */
+	PLAN_LEADERS,
 	PLAN_ALGORITHM_COUNT
 };
 
@@ -194,8 +197,8 @@ bool plan_has(enum coll_id collective, enum plan_algorithm algorithm);
 /* Whether plans of this algorithm work on several hosts: they open windows only within a host. */
 bool plan_crosses_hosts(enum plan_algorithm algorithm);
 /* `chosen` where it works on several hosts, otherwise the algorithm that works there for this many
- * `bytes` of the longest INPUT, in any placement of the ranks: an all-reduce in two levels if
- * several ranks share a host. NULL or one host: `chosen`. Pure: the same on all ranks. */
+ * `bytes` of the longest INPUT, in any placement of the ranks: all-reduce and barrier in two levels
+ * if several ranks share a host. NULL or one host: `chosen`. Pure: the same on all ranks. */
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
 				int size, const struct plan_topology *topology);
 

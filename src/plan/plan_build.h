@@ -26,6 +26,7 @@ typedef void plan_builder(const struct plan_params *params, struct plan *plan);
 	X(ALLREDUCE, DOUBLING, plan_doubling_allreduce)           \
 	X(ALLREDUCE, TREE, plan_tree_allreduce)                   \
 	X(ALLREDUCE, RAILS, plan_rails_allreduce)                 \
+	X(ALLREDUCE, LEADERS, plan_leaders_allreduce)             \
 	X(REDUCE, INLINE, plan_inline_reduce)                     \
 	X(REDUCE, DIRECT, plan_direct_reduce)                     \
 	X(REDUCE, TREE, plan_tree_reduce)                         \
@@ -50,7 +51,8 @@ typedef void plan_builder(const struct plan_params *params, struct plan *plan);
 	X(ALLTOALL, PAIRWISE, plan_pairwise_alltoall)             \
 	X(BARRIER, DIRECT, plan_direct_barrier)                   \
 	X(BARRIER, DOUBLING, plan_doubling_barrier)               \
-	X(BARRIER, TREE, plan_tree_barrier)
+	X(BARRIER, TREE, plan_tree_barrier)                       \
+	X(BARRIER, LEADERS, plan_leaders_barrier)
 
 #define X(collective, algorithm, builder) plan_builder builder;
 PLAN_BUILDERS(X)
@@ -77,8 +79,27 @@ void plan_add_combine(struct plan *plan, int block, int flags);
 /* `count` >= 2 ranks (NULL: 0 to count - 1), of which the plan's is number `number`, combine a
  * block of their OUTPUTs: the result, divided for an average, is in the OUTPUT of each. */
 void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t *ranks, int block);
+/* The same ranks wait for each other. */
+void plan_add_dissemination(struct plan *plan, int number, int count, const uint16_t *ranks);
 /* Divides one block of OUTPUT if the op is the average. */
 void plan_add_scale(struct plan *plan, int block);
+
+/* A binomial tree of ranks, of which the plan's is at `place`; the root is at place 0. */
+struct plan_tree {
+	int place, size;
+	uint16_t ranks[RANKS_JOB_MAX];
+};
+/* Combines what the children send, and sends it to the parent; the root ends with the result, not
+ * divided yet, in OUTPUT. Children are combined nearest first, which is the order of the places. */
+void plan_add_reduction(const struct plan_params *params, const struct plan_tree *tree,
+			struct plan *plan);
+/* Passes the payload on from the parent to the children: to the farthest first, as that one has the
+ * most to pass on. */
+void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struct plan *plan);
+/* The same two without payload: the root learns that all are there, and tells them. */
+void plan_add_gathering(const struct plan_tree *tree, struct plan *plan);
+void plan_add_release(const struct plan_tree *tree, struct plan *plan);
+
 void plan_add_await(struct plan *plan, int peer, int phase);
 void plan_add_signal(struct plan *plan, int phase);
 

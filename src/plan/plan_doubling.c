@@ -78,11 +78,15 @@ void plan_doubling_allreduce(const struct plan_params *params, struct plan *plan
 	plan_add_doubling(plan, rank, params->size, NULL, 0);
 }
 
+void plan_add_dissemination(struct plan *plan, int number, int count, const uint16_t *ranks)
+{
+	for (int distance = 1; distance < count; distance *= 2) {
+		plan_add_send_empty(plan, rank_at(ranks, (number + distance) % count));
+		plan_add_recv_empty(plan, rank_at(ranks, (number + count - distance) % count));
+	}
+}
+
 void plan_doubling_barrier(const struct plan_params *params, struct plan *plan)
 {
-	int rank = params->rank, size = params->size;
-	for (int distance = 1; distance < size; distance *= 2) {
-		plan_add_send_empty(plan, (rank + distance) % size);
-		plan_add_recv_empty(plan, (rank + size - distance) % size);
-	}
+	plan_add_dissemination(plan, params->rank, params->size, NULL);
 }

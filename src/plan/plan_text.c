@@ -6,9 +6,10 @@
 #include "plan/plan.h"
 
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
-	[PLAN_NONE] = "none", [PLAN_INLINE] = "inline",     [PLAN_DIRECT] = "direct",
-	[PLAN_PULL] = "pull", [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
-	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise", [PLAN_RAILS] = "rails",
+	[PLAN_NONE] = "none",       [PLAN_INLINE] = "inline",     [PLAN_DIRECT] = "direct",
+	[PLAN_PULL] = "pull",       [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
+	[PLAN_TREE] = "tree",       [PLAN_PAIRWISE] = "pairwise", [PLAN_RAILS] = "rails",
+	[PLAN_LEADERS] = "leaders",
 };
 
 static const char *const kind_names[PLAN_STEP_KIND_COUNT] = {

@@ -9,92 +9,110 @@ static int lowest_bit(int place)
 	return place & -place;
 }
 
-/* Distance to my farthest child, 0 if I have none; the nearer ones are at the powers of two
+/* Distance to the farthest child, 0 if there is none; the nearer ones are at the powers of two
  * below. */
-static int farthest_child(int place, int size)
+static int farthest_child(const struct plan_tree *tree)
 {
-	int limit = place == 0 ? size : lowest_bit(place);
+	int limit = tree->place == 0 ? tree->size : lowest_bit(tree->place);
 	int distance = 0;
-	for (int next = 1; next < limit && place + next < size; next *= 2)
+	for (int next = 1; next < limit && tree->place + next < tree->size; next *= 2)
 		distance = next;
 	return distance;
 }
 
-static int place_of(const struct plan *plan)
+static int child_at(const struct plan_tree *tree, int distance)
 {
-	return (plan->rank + plan->size - plan->root) % plan->size;
+	return tree->ranks[tree->place + distance];
 }
 
-static int rank_at(const struct plan *plan, int place)
+static int parent_of(const struct plan_tree *tree)
 {
-	return (place + plan->root) % plan->size;
+	return tree->ranks[tree->place - lowest_bit(tree->place)];
 }
 
-static int parent_of(const struct plan *plan)
+void plan_add_reduction(const struct plan_params *params, const struct plan_tree *tree,
+			struct plan *plan)
 {
-	int place = place_of(plan);
-	return rank_at(plan, place - lowest_bit(place));
-}
-
-/* Combines what the children send, and sends it to the parent; the root ends with the result.
- * Children are combined nearest first, which is the order of the places. */
-static void add_reduction(const struct plan_params *params, struct plan *plan)
-{
-	int place = place_of(plan), children = farthest_child(place, plan->size);
-	plan->needs_scratch = children > 0;
-	if (children > 0)
+	int children = farthest_child(tree);
+	if (children > 0) {
+		plan->needs_scratch = true;
 		plan_add_local_copy(plan, params);
+	}
 	for (int distance = 1; distance <= children; distance *= 2) {
-		plan_add_recv(plan, rank_at(plan, place + distance), PLAN_SCRATCH, 0, 1);
+		plan_add_recv(plan, child_at(tree, distance), PLAN_SCRATCH, 0, 1);
 		plan_add_combine(plan, 0, 0);
 	}
-	if (place == 0)
-		plan_add_scale(plan, 0);
-	else
-		plan_add_send(plan, parent_of(plan), children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
+	if (tree->place != 0)
+		plan_add_send(plan, parent_of(tree), children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
 }
 
-/* Passes the payload on from the parent to the children: to the farthest first, as that one has the
- * most to pass on. */
-static void add_descent(struct plan *plan, enum plan_buffer from)
+void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struct plan *plan)
 {
-	int place = place_of(plan);
-	if (place != 0)
-		plan_add_recv(plan, parent_of(plan), PLAN_OUTPUT, 0, 1);
-	for (int distance = farthest_child(place, plan->size); distance > 0; distance /= 2)
-		plan_add_send(plan, rank_at(plan, place + distance), from, 0, 1);
+	if (tree->place != 0)
+		plan_add_recv(plan, parent_of(tree), PLAN_OUTPUT, 0, 1);
+	for (int distance = farthest_child(tree); distance > 0; distance /= 2)
+		plan_add_send(plan, child_at(tree, distance), from, 0, 1);
+}
+
+void plan_add_gathering(const struct plan_tree *tree, struct plan *plan)
+{
+	int children = farthest_child(tree);
+	for (int distance = 1; distance <= children; distance *= 2)
+		plan_add_recv_empty(plan, child_at(tree, distance));
+	if (tree->place != 0)
+		plan_add_send_empty(plan, parent_of(tree));
+}
+
+void plan_add_release(const struct plan_tree *tree, struct plan *plan)
+{
+	if (tree->place != 0)
+		plan_add_recv_empty(plan, parent_of(tree));
+	for (int distance = farthest_child(tree); distance > 0; distance /= 2)
+		plan_add_send_empty(plan, child_at(tree, distance));
+}
+
+/* The tree of all ranks. */
+static void find_tree(const struct plan_params *params, struct plan_tree *out)
+{
+	out->size = params->size;
+	out->place = (params->rank + params->size - params->root) % params->size;
+	for (int place = 0; place < params->size; place++)
+		out->ranks[place] = (uint16_t)((place + params->root) % params->size);
 }
 
 /* A message to the parent is followed by one from the parent, which shows that the parent took the
  * first: then OUTPUT may be written. */
 void plan_tree_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	add_reduction(params, plan);
-	add_descent(plan, PLAN_OUTPUT);
+	struct plan_tree tree;
+	plan_tree_reduce(params, plan);
+	find_tree(params, &tree);
+	plan_add_descent(&tree, PLAN_OUTPUT, plan);
 }
 
 void plan_tree_reduce(const struct plan_params *params, struct plan *plan)
 {
-	add_reduction(params, plan);
+	struct plan_tree tree;
+	find_tree(params, &tree);
+	plan_add_reduction(params, &tree, plan);
+	if (tree.place == 0)
+		plan_add_scale(plan, 0);
 }
 
 void plan_tree_broadcast(const struct plan_params *params, struct plan *plan)
 {
+	struct plan_tree tree;
 	bool root = params->rank == params->root;
-	add_descent(plan, root ? PLAN_INPUT : PLAN_OUTPUT);
+	find_tree(params, &tree);
+	plan_add_descent(&tree, root ? PLAN_INPUT : PLAN_OUTPUT, plan);
 	if (root)
 		plan_add_local_copy(plan, params); /* while the others take theirs */
 }
 
 void plan_tree_barrier(const struct plan_params *params, struct plan *plan)
 {
-	int rank = params->rank, children = farthest_child(rank, params->size);
-	for (int distance = 1; distance <= children; distance *= 2)
-		plan_add_recv_empty(plan, rank + distance);
-	if (rank != 0) {
-		plan_add_send_empty(plan, parent_of(plan));
-		plan_add_recv_empty(plan, parent_of(plan));
-	}
-	for (int distance = children; distance > 0; distance /= 2)
-		plan_add_send_empty(plan, rank + distance);
+	struct plan_tree tree;
+	find_tree(params, &tree);
+	plan_add_gathering(&tree, plan);
+	plan_add_release(&tree, plan);
 }

@@ -186,6 +186,7 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 		{COLL_ALLREDUCE, PLAN_TREE},  {COLL_REDUCE, PLAN_TREE},
 		{COLL_BROADCAST, PLAN_TREE},  {COLL_BROADCAST, PLAN_RING},
 		{COLL_BARRIER, PLAN_TREE},    {COLL_BARRIER, PLAN_DOUBLING},
+		{COLL_BARRIER, PLAN_LEADERS}, {COLL_ALLREDUCE, PLAN_LEADERS},
 	};
 	struct hosts *hosts = malloc(sizeof *hosts);
 	assert_non_null(hosts);
@@ -301,10 +302,10 @@ static void mutate(const void *context, int op, struct plan *plan)
 	}
 }
 
-static bool survives(const struct hosts *hosts, enum plan_sim_place place,
-		     const struct mutant *mutant, char *report)
+static bool survives(const struct hosts *hosts, enum plan_algorithm algorithm,
+		     enum plan_sim_place place, const struct mutant *mutant, char *report)
 {
-	struct plan_sim_op op = {.algorithm = PLAN_RAILS, .place = place, .count = 17};
+	struct plan_sim_op op = {.algorithm = algorithm, .place = place, .count = 17};
 	struct plan_sim_op ops[3] = {op, op, op};
 	struct plan_sim sim = sim_of(hosts, ops, 3);
 	sim.copied = false;
@@ -318,7 +319,8 @@ static void must_be_refused(const struct hosts *hosts, const struct plan *plan, 
 			    const struct mutant *mutant)
 {
 	char report[PLAN_SIM_TEXT_BYTES], text[PLAN_TEXT_BYTES];
-	if (!survives(hosts, (enum plan_sim_place)place, mutant, report))
+	if (!survives(hosts, (enum plan_algorithm)plan->algorithm, (enum plan_sim_place)place,
+		      mutant, report))
 		return;
 	plan_step_text(plan, &plan->steps[mutant->step], text, sizeof text);
 	fail_msg("size %d, place %d, rank %u: change %d of step %u (%s) was not noticed",
@@ -360,38 +362,43 @@ static void break_step(const struct hosts *hosts, const struct plan *plan, uint3
 	}
 }
 
-static void rails_need_all_that_they_do(void **state)
+static void must_need_all(const struct hosts *hosts, const struct plan *plan, int place)
+{
+	for (uint32_t at = 0; at < plan->step_count; at++)
+		break_step(hosts, plan, at, place);
+	for (int which = PLAN_INPUT; which <= PLAN_SCRATCH; which++) {
+		struct mutant mutant = {.change = LESS_REACH, .rank = plan->rank, .number = which};
+		if (which == PLAN_SCRATCH ? plan->needs_scratch : plan->reach[which] > 0)
+			must_be_refused(hosts, plan, place, &mutant);
+	}
+}
+
+static void two_levels_need_all_that_they_do(void **state)
 {
 	(void)state;
+	static const enum plan_algorithm algorithms[] = {PLAN_RAILS, PLAN_LEADERS};
 	static const char *const texts[] = {"01",  "0011", "0101",     "00011",  "000111",
 					    "012", "0112", "00112233", "0000111"};
 	struct plan_step steps[256];
 	char report[PLAN_SIM_TEXT_BYTES];
 	struct hosts hosts;
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-		for (int place = 0; place < 2; place++) {
-			hosts_of(texts[i], &hosts);
-			if (!survives(&hosts, (enum plan_sim_place)place, NULL, report))
-				fail_msg("not changed at all: %s", report);
-			for (int rank = 0; rank < hosts.size; rank++) {
-				struct plan_params params = {.algorithm = PLAN_RAILS,
-							     .rank = rank,
-							     .size = hosts.size,
-							     .in_place = place == 1,
-							     .topology = &hosts.topology};
-				struct plan plan;
-				assert_true(plan_build(&params, steps, &plan));
-				for (uint32_t at = 0; at < plan.step_count; at++)
-					break_step(&hosts, &plan, at, place);
-				for (int which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)
-					if (which == PLAN_SCRATCH ? plan.needs_scratch
-								  : plan.reach[which] > 0)
-						must_be_refused(&hosts, &plan, place,
-								&(struct mutant){.change = LESS_REACH,
-										 .rank = rank,
-										 .number = which});
-			}
+	for (size_t i = 0; i < 4 * (sizeof texts / sizeof *texts); i++) {
+		enum plan_algorithm algorithm = algorithms[i / 2 % 2];
+		int place = (int)(i % 2);
+		hosts_of(texts[i / 4], &hosts);
+		if (!survives(&hosts, algorithm, (enum plan_sim_place)place, NULL, report))
+			fail_msg("not changed at all: %s", report);
+		for (int rank = 0; rank < hosts.size; rank++) {
+			struct plan_params params = {.algorithm = algorithm,
+						     .rank = rank,
+						     .size = hosts.size,
+						     .in_place = place == 1,
+						     .topology = &hosts.topology};
+			struct plan plan;
+			assert_true(plan_build(&params, steps, &plan));
+			must_need_all(&hosts, &plan, place);
 		}
+	}
 }
 
 /* ---- nightly: more than make check has time for ---- */
@@ -428,7 +435,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(plans_work_for_all_ranks_of_a_job),
 		cmocka_unit_test(windows_stay_on_their_host),
 		cmocka_unit_test(topologies_out_of_range_are_refused),
-		cmocka_unit_test(rails_need_all_that_they_do),
+		cmocka_unit_test(two_levels_need_all_that_they_do),
 	};
 	const struct CMUnitTest nightly[] = {
 		cmocka_unit_test(every_plan_without_windows),

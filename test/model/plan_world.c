@@ -256,7 +256,8 @@ static unsigned cells_of(const struct plan_sim *sim)
 		bool cut = sim->ops[i].collective == COLL_ALLREDUCE ||
 			   sim->ops[i].collective == COLL_BROADCAST ||
 			   sim->ops[i].collective == COLL_BARRIER;
-		bool whole = cut && (algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING);
+		bool whole = cut && (algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING ||
+				     algorithm == PLAN_LEADERS);
 		unsigned blocks = algorithm == PLAN_RAILS && sim->topology ? RANKS_HOST_MAX
 									   : (unsigned)sim->size;
 		if (!whole && blocks > most)
