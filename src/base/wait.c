@@ -393,6 +393,11 @@ void wait_show(struct waiter *waiter, const struct wait_call *call)
 	show_call(waiter, call, clock_now_ns());
 }
 
+void wait_hide(struct waiter *waiter)
+{
+	wait_slot_clear(waiter);
+}
+
 ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	lock_assert_none();
@@ -403,7 +408,8 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 		return status;
 	show_call(waiter, call, call->since_ns ? call->since_ns : since_ns);
 	status = sleep_until_over(waiter, call, since_ns, peer);
-	wait_slot_clear(waiter);
+	if (status != LS_TIMED_OUT || !call->remains_shown)
+		wait_slot_clear(waiter);
 	return status;
 }
 

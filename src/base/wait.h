@@ -213,6 +213,9 @@ struct wait_call {
 	bool any;           /* true: one word suffices; false: all are needed */
 	bool has_own_limit; /* it may time out by itself, so it proves nothing */
 	bool partial; /* some words are left out: the wait is resumed soon, and proves nothing */
+	/* After LS_TIMED_OUT the slot still shows the call, until wait_hide, so that others who
+	 * look meanwhile see what the thread has waited for in vain. */
+	bool remains_shown;
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
 	uint64_t since_ns;    /* when it began, if it is resumed; 0: now */
 	uint32_t group;
@@ -335,6 +338,8 @@ bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_st
 /* Publishes the call in the calling thread's slot, although that thread does not wait: it acts for
  * another one. wait_thread_leave removes it. */
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
+/* The calling thread's slot shows no call any more. */
+void wait_hide(struct waiter *waiter) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds`: until one is ready (LS_OK, revents set), until the deadline (LS_TIMED_OUT),
  * or until a signal handler ends it (LS_INTERRUPTED). With waiter->resumes no handler ends the

@@ -294,6 +294,9 @@ static ls_status wait_for(struct ls_request *op, struct waiter *waiter,
 		call.deadline_ns = op->deadline_ns;
 		return wait_check(waiter, &call, &found, peer) ? found : LS_PENDING;
 	}
+	/* All ranks may reach their limits at the same time, and one of them looks who is to blame.
+	 * So this rank shows what it needs until its group has failed. */
+	call.remains_shown = call.deadline_ns == op->deadline_ns;
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
 	trace_waited(trace, clock_ticks() - start);
@@ -368,6 +371,8 @@ bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, stru
 		if (resumes || (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns))
 			return false;
 		*status = fail_op(op, waited, peer, pause);
+		if (waited == LS_TIMED_OUT)
+			wait_hide(waiter);
 		return *status != LS_PENDING;
 	}
 }
