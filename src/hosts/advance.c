@@ -6,9 +6,10 @@
 
 /* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
  * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
- * thread also pushes all that the link keeps back, because nobody looks again afterwards. CALLED,
- * set with AGAIN: the pump sleeps until that thread has stopped, which wakes it. */
-enum { HELD = 1, AGAIN = 2, PUSH = 4, CALLED = 8 };
+ * thread also pushes what the link keeps back, because nobody looks again afterwards; with
+ * PUSH_LONG: what it may keep long, too. CALLED, set with AGAIN: the pump sleeps until that thread
+ * has stopped, which wakes it. */
+enum { HELD = 1, AGAIN = 2, PUSH = 4, CALLED = 8, PUSH_LONG = 16 };
 
 static bool is_any_marked(const struct hosts *hosts)
 {
@@ -21,8 +22,10 @@ static bool is_any_marked(const struct hosts *hosts)
 /* Pushes to the peers whose bits are set in `peers`, word w of a set of ranks. */
 static void push_to(struct hosts *hosts, int w, uint64_t peers)
 {
-	if (peers)
+	if (peers) {
 		atomic_fetch_and(&hosts->kept_back[w], ~peers);
+		atomic_fetch_and(&hosts->kept_long[w], ~peers);
+	}
 	for (; peers; peers &= peers - 1) {
 		int peer = 64 * w + __builtin_ctzll(peers);
 		hosts->link->ops->push(hosts->link, peer);
@@ -38,12 +41,22 @@ static void push_due(struct hosts *hosts)
 	}
 }
 
-static bool keeps_any(const struct hosts *hosts)
+static bool keeps_any(const struct hosts *hosts, bool long_ones)
 {
 	uint64_t any = 0;
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
 		any |= atomic_load(&hosts->kept_back[w]);
+		any |= long_ones ? atomic_load(&hosts->kept_long[w]) : 0;
+	}
 	return any != 0;
+}
+
+static void push_all(struct hosts *hosts, bool long_ones)
+{
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
+		push_to(hosts, w, atomic_load(&hosts->kept_back[w]));
+		push_to(hosts, w, long_ones ? atomic_load(&hosts->kept_long[w]) : 0);
+	}
 }
 
 static void relay_all(struct hosts *hosts)
@@ -76,8 +89,8 @@ static void serve_others(struct hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
-	for (int w = 0; w < RANKS_WORLD_WORDS && asked & PUSH; w++)
-		push_to(hosts, w, atomic_load(&hosts->kept_back[w]));
+	if (asked & PUSH)
+		push_all(hosts, asked & PUSH_LONG);
 }
 
 /* False: this thread has to serve others first. */
@@ -110,8 +123,9 @@ static bool make_progress(struct hosts *hosts, uint32_t asks, bool advances)
  * look again. */
 static void push_or_leave(struct hosts *hosts)
 {
-	if (keeps_any(hosts) && !hosts_pump_pushes(&hosts->pump))
-		make_progress(hosts, AGAIN | PUSH, false);
+	bool is_alone = !atomic_load(&hosts->pump.runs);
+	if (keeps_any(hosts, is_alone) && !hosts_pump_pushes(&hosts->pump))
+		make_progress(hosts, AGAIN | PUSH | (is_alone ? PUSH_LONG : 0), false);
 }
 
 void hosts_progress_begin(struct hosts *hosts)
@@ -152,7 +166,12 @@ bool hosts_advance(struct transport *transport)
 
 void hosts_push(struct transport *transport)
 {
-	make_progress(transport->hosts, AGAIN | PUSH, false);
+	make_progress(transport->hosts, AGAIN | PUSH | PUSH_LONG, false);
+}
+
+void hosts_push_short(struct hosts *hosts)
+{
+	make_progress(hosts, AGAIN | PUSH, false);
 }
 
 /* True: this thread makes progress from now on. False: another one does, and has been told. */
@@ -171,16 +190,8 @@ enum hosts_armed hosts_arm(struct transport *transport)
 	if (!hold_or_call(hosts))
 		return HOSTS_ELSEWHERE;
 	serve_others(hosts);
-	uint64_t kept_back[RANKS_WORLD_WORDS];
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		kept_back[w] = atomic_exchange(&hosts->kept_back[w], 0);
+	push_all(hosts, false);
 	bool armed = hosts->link->ops->arm(hosts->link);
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		for (uint64_t left = kept_back[w]; left; left &= left - 1)
-			atomic_store(&transport_traffic(transport->segment,
-							64 * w + __builtin_ctzll(left))
-					      ->kept_back,
-				     0);
 	/* What another thread has left to this one meanwhile is served by the next advance. */
 	if (!stop_progress(hosts)) {
 		atomic_store(&hosts->progress, 0);

@@ -137,10 +137,10 @@ struct hosts {
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
 	bool owes_heard;           /* some mirror owes_heard */
 	_Atomic uint32_t progress; /* see advance.c */
-	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank. due:
-	 * it must be pushed before this thread stops. The thread that makes progress stores
-	 * both. */
-	_Atomic uint64_t kept_back[RANKS_WORLD_WORDS];
+	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank.
+	 * kept_long: something that may stay so while all threads sleep. due: it must be pushed
+	 * before this thread stops. The thread that makes progress stores all three. */
+	_Atomic uint64_t kept_back[RANKS_WORLD_WORDS], kept_long[RANKS_WORLD_WORDS];
 	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
 	_Atomic uint64_t unsent[TRANSPORT_AREAS][RANKS_WORLD_WORDS];
@@ -213,29 +213,42 @@ static inline uint64_t hosts_place_at_target(const struct hosts_path *path, cons
 /* ---- what a peer is told ---- */
 
 /* A rank sends what no rank waits for together with the next thing that a rank does wait for, or
- * when it has nothing else to do: up to 8 collectives, or 10 to 16 slots, at once. A peer waits for
- * entries and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for messages.
- * Then it may wait until the pump pushes, a millisecond at most. */
+ * when it has nothing else to do: up to 16 collectives, or 16 to 20 slots, at once. Each message
+ * between hosts costs both of them some microseconds, and each collective has something to tell to
+ * all ranks.
+ *
+ * A peer waits for freed slots only when it has used all that it may, LOCKSTEP_MESSAGES. Then it
+ * may wait until the pump pushes, a millisecond at most. A peer waits for an entry or `finished`
+ * only
+ *   - when it is 32 collectives ahead of what it knows of this rank. It knows all but the last 16,
+ *     so this rank has not done 16 of those itself, and tells of them when it does;
+ *   - when the two ranks call different collectives. That may be found up to HOSTS_LONG_MS later.
+ * So these are also kept while the rank sleeps. */
 enum hosts_keep {
 	HOSTS_KEEP_NOT = 0,
 	HOSTS_KEEP_WORD = 1,
-	HOSTS_KEEP_SLOT = 2,
-	HOSTS_KEEP_ENTRY = 4,
-	HOSTS_KEEP_MAX = 32,
+	HOSTS_KEEP_SLOT = 4,
+	HOSTS_KEEP_MAX = 80,
+	HOSTS_KEEP_LONG = 128, /* a flag */
+	HOSTS_KEEP_FINISHED = HOSTS_KEEP_LONG | 1,
+	HOSTS_KEEP_ENTRY = HOSTS_KEEP_LONG | 4,
 };
+enum { HOSTS_LONG_MS = 100 };
 
 /* Counts a note or word that the link has taken, and says when it has to go. */
 static inline bool hosts_path_taken(const struct hosts_path *path, enum hosts_keep keep)
 {
 	struct hosts *hosts = path->hosts;
 	uint64_t bit = ranks_bit(path->peer);
-	_Atomic uint64_t *kept_back = &hosts->kept_back[path->peer / 64];
+	unsigned weight = (unsigned)keep & ~(unsigned)HOSTS_KEEP_LONG;
+	_Atomic uint64_t *kept = keep & HOSTS_KEEP_LONG ? hosts->kept_long : hosts->kept_back;
 	struct hosts_relay *relay = path->relay;
+	kept += path->peer / 64;
 	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->posted, 1);
-	if (keep != HOSTS_KEEP_NOT && (relay->kept_back += keep) < HOSTS_KEEP_MAX) {
+	if (keep != HOSTS_KEEP_NOT && (relay->kept_back += weight) < HOSTS_KEEP_MAX) {
 		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->kept_back, 1);
-		if (!(atomic_load_explicit(kept_back, memory_order_relaxed) & bit))
-			atomic_fetch_or(kept_back, bit);
+		if (!(atomic_load_explicit(kept, memory_order_relaxed) & bit))
+			atomic_fetch_or(kept, bit);
 		return true;
 	}
 	if (relay)
@@ -269,8 +282,9 @@ static inline void hosts_path_fetch(const struct hosts_path *path,
 	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
 	struct hosts *hosts = path->hosts;
 	int word = path->peer / 64;
-	hosts->due[word] |= atomic_load_explicit(&hosts->kept_back[word], memory_order_relaxed) &
-			    ranks_bit(path->peer);
+	uint64_t kept = atomic_load_explicit(&hosts->kept_back[word], memory_order_relaxed) |
+			atomic_load_explicit(&hosts->kept_long[word], memory_order_relaxed);
+	hosts->due[word] |= kept & ranks_bit(path->peer);
 }
 
 /* ---- mark.c, return.c, mirror_memory.c ---- */
@@ -374,6 +388,8 @@ void hosts_progress_begin(struct hosts *hosts);
 void hosts_progress_end(struct hosts *hosts);
 /* As hosts_advance, for the pump, which pushes when it has nothing else to do. */
 bool hosts_advance_without_push(struct transport *transport);
+/* As hosts_push, but for what the link may keep long. */
+void hosts_push_short(struct hosts *hosts);
 
 /* Implements struct transport_hosts_ops. */
 void hosts_notify(const struct transport_team *team, int rank);

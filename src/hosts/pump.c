@@ -2,8 +2,8 @@
  * Which threads make progress on the link: those of the rank, while they spin in a wait; else the
  * pump (in NCCL: the proxy thread), a thread that sleeps until there is something to do.
  *
- *   others make progress  it looks once in TICK_MS, and pushes what the link has kept back; a
- *                         waiting thread that goes to sleep wakes it
+ *   others make progress  it looks once in TICK_MS, and pushes what the link has kept back (once
+ *                         in HOSTS_LONG_MS all of it); a waiting thread that goes to sleep wakes it
  *   no other thread does  it arms the link, and sleeps on the link's descriptor
  *
  *   another thread has    it sleeps until that thread stops: if it asked again and again, it might
@@ -26,7 +26,7 @@ enum {
 	TICK_MS = 1,
 	/* The longest sleep on the link's descriptor: UCX may lose the event of a long message
 	 * (https://github.com/rapidsai/ucxx/issues/15), so the pump looks again after this. */
-	NAP_MS = 100,
+	NAP_MS = HOSTS_LONG_MS,
 };
 
 /* ---- called by waiting threads ---- */
@@ -73,7 +73,7 @@ static bool sleep_on(struct hosts_pump *pump, int link_fd, uint64_t ms)
 
 static bool sleep_one_tick(struct hosts_pump *pump)
 {
-	hosts_push(pump->transport);
+	hosts_push_short(pump->transport->hosts);
 	atomic_store(&pump->state, HOSTS_PUMP_TICKS);
 	/* A thread that has handed over before this store has not seen HOSTS_PUMP_TICKS. */
 	bool sleeps = atomic_load(&pump->progress) != HOSTS_PROGRESS_HANDED_OVER &&
@@ -95,16 +95,27 @@ static bool sleep_armed(struct hosts_pump *pump)
 	return ours;
 }
 
+static void push_long(struct hosts_pump *pump, uint64_t *pushed_ns)
+{
+	uint64_t now = clock_now_ns();
+	if (now - *pushed_ns < HOSTS_LONG_MS * UINT64_C(1000000))
+		return;
+	hosts_push(pump->transport);
+	*pushed_ns = now;
+}
+
 static void *pump_main(void *argument)
 {
 	struct hosts_pump *pump = argument;
 	bool ours = true;
+	uint64_t pushed_ns = 0;
 	message_set_rank(pump->transport->rank);
 	atomic_store(pump->tid, (uint32_t)gettid());
 	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
 		if (hosts_advance_without_push(pump->transport))
 			continue;
+		push_long(pump, &pushed_ns);
 		if (atomic_exchange(&pump->progress, HOSTS_PROGRESS_NONE) == HOSTS_PROGRESS_MADE) {
 			ours = sleep_one_tick(pump);
 			continue;

@@ -271,7 +271,7 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 		hosts_cancel_offered(hosts, peer, relay);
 	/* After a failure peers wait until this rank has finished. */
 	bool failed = wait_has_failed(atomic_load(&transport_head_of(team)->cause));
-	enum hosts_keep keep = failed ? HOSTS_KEEP_NOT : HOSTS_KEEP_WORD;
+	enum hosts_keep keep = failed ? HOSTS_KEEP_NOT : HOSTS_KEEP_FINISHED;
 	return send_failure(&path) && send_entries(&path) && hosts_channel_send(&path) &&
 	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&

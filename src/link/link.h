@@ -130,9 +130,9 @@ struct link_ops {
 	 * do, so another call may find more. */
 	bool (*advance)(struct link *link);
 
-	/* To be called before sleeping. Pushes to all peers. True: there is nothing to do now, and
-	 * link->fd becomes readable as soon as there is. False: call advance first. Valid until the
-	 * next advance. */
+	/* To be called before sleeping. True: there is nothing to do now, and link->fd becomes
+	 * readable as soon as there is. False: call advance first. Valid until the next advance.
+	 * What is kept back stays so. */
 	bool (*arm)(struct link *link);
 
 	/* Pushes. True: all that was posted to the peer is on its way, and arrives even if this

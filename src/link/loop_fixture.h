@@ -282,7 +282,6 @@ static inline bool loop_arm(struct link *link)
 		const struct loop_queue *queue = &loop->queues[q][link->rank];
 		bool lost = loop->ends[q].has_cut[link->rank] && !me->is_lost[q];
 		quiet = quiet && (me->has_cut[q] || (queue->count == queue->kept && !lost));
-		loop_send(loop, link->rank, q);
 	}
 	for (const struct loop_offer *offer = loop->offers; offer; offer = offer->next)
 		quiet = quiet &&

@@ -44,8 +44,6 @@ bool net_advance(struct link *link)
 bool net_arm(struct link *link)
 {
 	struct net *net = net_of(link);
-	for (int q = 0; q < link->size; q++)
-		net_send_batch(&net->peers[q]);
 	/* UCX's descriptor says nothing of the steps in which UCX ends a connection. */
 	if (net->attention || net->ended || net->breaking)
 		return false;
