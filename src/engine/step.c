@@ -216,7 +216,7 @@ static enum op_progress step_signal(struct engine *engine, struct op *op,
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
-	transport_notify_all(team);
+	transport_notify_host(team); /* other hosts have no phases */
 	return OP_DONE;
 }
 

@@ -150,6 +150,16 @@ void hosts_notify(const struct transport_team *team, int rank)
 	push_or_leave(hosts);
 }
 
+void hosts_notify_far(const struct transport_team *team)
+{
+	struct hosts *hosts = team->transport->hosts;
+	for (int q = 0; q < team->size; q++)
+		if (!transport_is_here(team, q))
+			hosts_mark(hosts, team->area, team->members[q].world);
+	make_progress(hosts, AGAIN, false);
+	push_or_leave(hosts);
+}
+
 bool hosts_advance_without_push(struct transport *transport)
 {
 	return make_progress(transport->hosts, AGAIN, true);

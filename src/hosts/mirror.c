@@ -382,8 +382,10 @@ bool hosts_is_lost(const struct transport *transport, int rank)
 
 /* ---- life ---- */
 
-static const struct transport_hosts_ops hosts_ops = {
-	.notify = hosts_notify, .quiet = hosts_quiet, .payload = hosts_payload};
+static const struct transport_hosts_ops hosts_ops = {.notify = hosts_notify,
+						     .notify_far = hosts_notify_far,
+						     .quiet = hosts_quiet,
+						     .payload = hosts_payload};
 
 ls_status hosts_open(struct transport *transport, struct link *link, const uint16_t *hosts_of,
 		     const struct hosts_events *events)

@@ -45,10 +45,31 @@ void transport_request_progress(const struct transport_team *team, int rank)
 		wait_request_progress(&mapped->segment->bell);
 }
 
+/* Whether there are members on other hosts, which this does not notify. */
+static bool notify_here(const struct transport_team *team)
+{
+	bool is_far = false;
+	for (int i = 0; i < team->size; i++) {
+		const struct transport_peer *mapped = team->members[i].peer;
+		if (!wait_is_awaited(&mapped->segment->bell))
+			continue;
+		if (mapped->mirror)
+			is_far = true;
+		else
+			wait_wake(&mapped->segment->bell);
+	}
+	return is_far;
+}
+
 void transport_notify_all(const struct transport_team *team)
 {
-	for (int i = 0; i < team->size; i++)
-		transport_notify(team, i);
+	if (notify_here(team))
+		team->transport->hosts_ops->notify_far(team);
+}
+
+void transport_notify_host(const struct transport_team *team)
+{
+	notify_here(team);
 }
 
 void transport_notify_world(const struct transport *transport, int rank)

@@ -29,6 +29,8 @@ void transport_notify(const struct transport_team *team, int rank);
 void transport_request_progress(const struct transport_team *team, int rank);
 /* As transport_notify, for all members. */
 void transport_notify_all(const struct transport_team *team);
+/* As transport_notify, for the members on this host. */
+void transport_notify_host(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
  * free again. Only on this host: transport_notify sends these to members on other hosts. */
 void transport_notify_world(const struct transport *transport, int rank);
