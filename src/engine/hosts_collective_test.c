@@ -155,6 +155,32 @@ static void none_waits_for_what_is_kept_back(void **state)
 	}
 }
 
+/* Members that keep step and send nothing to each other, call after call, so nothing else pushes
+ * their entries; nor do links without room. */
+static void none_waits_for_entries_of_ranks_in_step(void **state)
+{
+	(void)state;
+	static const enum trace_kind few_messages[] = {TRACE_BARRIER, TRACE_ALLREDUCE, TRACE_REDUCE,
+						       TRACE_BROADCAST};
+	for (int i = 0; i < 4 * PLACEMENTS; i++) {
+		struct play *play = calloc(1, sizeof *play);
+		MUST(play);
+		play_open(play, &placements[i / 4], 1);
+		play->hosts->loop->room = LOOP_ROOM_MAX;
+		stop_pushing(play, true);
+		struct call call = {.kind = few_messages[i % 4],
+				    .dtype = LS_INT32,
+				    .size = play->at->size,
+				    .count = i % 4 ? 5 : 0};
+		for (int n = 0; n < 20 * TRANSPORT_ENTRIES; n++)
+			run_call(play, &call);
+		stop_pushing(play, false);
+		settle(play);
+		close_hosts(play->hosts);
+		free(play);
+	}
+}
+
 /* As the setting BLOCKING has it. */
 static void ranks_that_end_together_push(void **state)
 {
@@ -444,6 +470,7 @@ int main(void)
 		cmocka_unit_test(all_collectives_in_any_place),
 		cmocka_unit_test(every_type_is_combined),
 		cmocka_unit_test(none_waits_for_what_is_kept_back),
+		cmocka_unit_test(none_waits_for_entries_of_ranks_in_step),
 		cmocka_unit_test(ranks_that_end_together_push),
 		cmocka_unit_test(a_root_runs_ahead),
 		cmocka_unit_test(a_cut_ends_it_on_both_sides),

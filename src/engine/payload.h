@@ -8,6 +8,7 @@
 
 #include "base/prefetch.h"
 #include "engine/engine.h"
+#include "hosts/hosts.h"
 #include "transport/payload.h"
 
 /* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
@@ -41,6 +42,8 @@ static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
+_Static_assert(TRANSPORT_ENTRIES - 1 - TRANSPORT_ENTRIES / 4 > HOSTS_ENTRIES_KEPT,
+	       "a rank does not wait for entries that others keep back while they keep step with it");
 /* Before collective `seq`, with a payload of `bytes` in pages, is entered: the collective that all
  * members must have entered, because the entry or the pages are in use. 0: they are free.
  *
@@ -49,7 +52,9 @@ _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
  * a collective that it has yet to enter itself. If a peer has not entered `need`, the rank waits
  * until the peers have come half the way from there to seq, so that it does not wait again at the
  * next call: each check takes cache lines from the ranks that are behind. Where ranks share
- * processors it waits for all of the way; but not between hosts, which keep the last entries back.
+ * processors it waits for all of the way. Between hosts it waits for a quarter: it may not know the
+ * last HOSTS_ENTRIES_KEPT entries of a rank that keeps step with it, and would wait until that rank
+ * pushes them.
  */
 static inline uint64_t engine_room_awaits(const struct engine *engine, uint64_t seq, uint64_t bytes)
 {
@@ -58,8 +63,9 @@ static inline uint64_t engine_room_awaits(const struct engine *engine, uint64_t 
 		need = seq - TRANSPORT_ENTRIES + 1;
 	if (engine->entered_by_all >= need)
 		return 0;
-	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
-	return by_all ? seq - 1 : need + (seq - need + 1) / 2;
+	if (engine->team->host_count > 1)
+		return need + (seq - need + 1) / 4;
+	return engine->table.oversubscribed ? seq - 1 : need + (seq - need + 1) / 2;
 }
 /* Makes these pages the payload of entry `seq`. */
 static inline unsigned char *engine_payload_take(struct engine *engine, uint64_t seq, uint64_t bytes)

@@ -116,6 +116,9 @@ bool hosts_advance(struct transport *transport);
  * thread, without locks; never blocks. */
 void hosts_push(struct transport *transport);
 
+/* How many of a rank's newest entries a rank on another host may not know for HOSTS_LONG_MS. */
+enum { HOSTS_ENTRIES_KEPT = 19 };
+
 enum hosts_armed {
 	/* There is nothing to do, and until the next hosts_advance the link's descriptor becomes
 	 * readable when there is something to do. */

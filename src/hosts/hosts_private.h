@@ -220,8 +220,9 @@ static inline uint64_t hosts_place_at_target(const struct hosts_path *path, cons
  * A peer waits for freed slots only when it has used all that it may, LOCKSTEP_MESSAGES. Then it
  * may wait until the pump pushes, a millisecond at most. A peer waits for an entry or `finished`
  * only
- *   - when it is 32 collectives ahead of what it knows of this rank. It knows all but the last 16,
- *     so this rank has not done 16 of those itself, and tells of them when it does;
+ *   - when it is more than HOSTS_ENTRIES_KEPT collectives ahead of what it knows of this rank
+ *     (engine_room_awaits). So this rank has not entered all of those that the peer has completed,
+ *     and tells of them when it does;
  *   - when the two ranks call different collectives. That may be found up to HOSTS_LONG_MS later.
  * So these are also kept while the rank sleeps. */
 enum hosts_keep {
@@ -234,6 +235,8 @@ enum hosts_keep {
 	HOSTS_KEEP_ENTRY = HOSTS_KEEP_LONG | 4,
 };
 enum { HOSTS_LONG_MS = 100 };
+_Static_assert((HOSTS_KEEP_MAX - 1) / (HOSTS_KEEP_ENTRY - HOSTS_KEEP_LONG) <= HOSTS_ENTRIES_KEPT,
+	       "the next entry goes at once, with those before it");
 
 /* Counts a note or word that the link has taken, and says when it has to go. */
 static inline bool hosts_path_taken(const struct hosts_path *path, enum hosts_keep keep)

@@ -39,11 +39,11 @@ static inline void loop_send(struct loop *loop, int from, int to) LOCK_REQUIRES(
 static inline struct loop_item *loop_place(struct loop *loop, int from, int to) LOCK_REQUIRES(peer)
 {
 	struct loop_queue *queue = &loop->queues[from][to];
-	if (queue->count == LOOP_ROOM) {
+	if (queue->count == loop->room) {
 		loop_send(loop, from, to);
 		return NULL;
 	}
-	struct loop_item *item = &queue->items[(queue->first + queue->count++) % LOOP_ROOM];
+	struct loop_item *item = &queue->items[(queue->first + queue->count++) % LOOP_ROOM_MAX];
 	queue->kept++;
 	item->ready = loop->ends[to].tick + loop_draw(loop, LOOP_DELAY);
 	return item;
@@ -195,7 +195,7 @@ static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop
 		return false;
 	out->what = LOOP_ITEM;
 	out->item = queue->items[queue->first];
-	queue->first = (queue->first + 1) % LOOP_ROOM;
+	queue->first = (queue->first + 1) % LOOP_ROOM_MAX;
 	queue->count--;
 	struct loop_offer *offer = out->item.is_word ? NULL : out->item.message.handle;
 	if (offer)
@@ -303,7 +303,7 @@ static inline void loop_drop(struct loop_queue *queue)
 		struct loop_offer *offer = item->is_word ? NULL : item->message.handle;
 		if (offer)
 			offer->is_queued = false;
-		queue->first = (queue->first + 1) % LOOP_ROOM;
+		queue->first = (queue->first + 1) % LOOP_ROOM_MAX;
 	}
 }
 
@@ -362,6 +362,7 @@ static inline struct loop *loop_new(int size, uint64_t seed)
 	lock_peer_init(&loop->lock);
 	lock_peer_acquire(&loop->lock);
 	loop->size = size;
+	loop->room = LOOP_ROOM;
 	loop->seed = seed;
 	for (int r = 0; r < size; r++) {
 		struct loop_end *end = &loop->ends[r];

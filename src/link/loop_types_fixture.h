@@ -8,7 +8,7 @@
 #include "base/lock.h"
 #include "link/link.h"
 
-enum { LOOP_ENDS = 8, LOOP_ROOM = 6, LOOP_DELAY = 8, LOOP_PIECE = 1000 };
+enum { LOOP_ENDS = 8, LOOP_ROOM = 6, LOOP_ROOM_MAX = 64, LOOP_DELAY = 8, LOOP_PIECE = 1000 };
 
 /* A note or word on its way. */
 struct loop_item {
@@ -21,7 +21,7 @@ struct loop_item {
 
 struct loop_queue {
 	unsigned first, count, kept; /* the last `kept` have not been pushed */
-	struct loop_item items[LOOP_ROOM];
+	struct loop_item items[LOOP_ROOM_MAX];
 };
 
 /* A long payload. Freed once neither end needs it any more: the source is told, and the target has
@@ -52,6 +52,7 @@ struct loop_end {
 struct loop {
 	struct lock_peer lock;
 	int size;
+	unsigned room; /* notes and words that are on their way to a peer, at most */
 	uint64_t seed LOCK_GUARDED(peer);
 	struct loop_offer *offers LOCK_GUARDED(peer);
 	struct loop_queue queues[LOOP_ENDS][LOOP_ENDS] LOCK_GUARDED(peer); /* [from][to] */
