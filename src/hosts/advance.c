@@ -202,9 +202,9 @@ enum hosts_armed hosts_arm(struct transport *transport)
 	serve_others(hosts);
 	push_all(hosts, false);
 	bool armed = hosts->link->ops->arm(hosts->link);
-	/* What another thread has left to this one meanwhile is served by the next advance. */
-	if (!stop_progress(hosts)) {
-		atomic_store(&hosts->progress, 0);
+	/* At once: nobody repeats what another thread wants pushed. */
+	while (!stop_progress(hosts)) {
+		serve_others(hosts);
 		armed = false;
 	}
 	return armed ? HOSTS_ARMED : HOSTS_NOT_ARMED;

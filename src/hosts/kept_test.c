@@ -187,6 +187,33 @@ static void test_left(void **state)
 	assert_true(is_known(1, 1));
 }
 
+/* While a rank arms its link another thread wants all pushed, and does not ask again: see
+ * leave_collective. */
+static const struct link_ops *loop_ops_of_both;
+
+static bool arm_and_push(struct link *link)
+{
+	bool armed = loop_ops_of_both->arm(link);
+	enter(1, 1);
+	hosts_push(&job->ranks[1].transport);
+	return armed;
+}
+
+static void test_push_while_arming(void **state)
+{
+	(void)state;
+	struct link *link = job->ranks[1].transport.hosts->link;
+	struct link_ops ops = *link->ops;
+	loop_ops_of_both = link->ops;
+	ops.arm = arm_and_push;
+	begin_to_keep();
+	link->ops = &ops;
+	assert_int_equal(hosts_arm(&job->ranks[1].transport), HOSTS_NOT_ARMED);
+	link->ops = loop_ops_of_both;
+	advance_both();
+	assert_true(is_known(1, 1));
+}
+
 /* Nobody reads an entry any more that a later one has replaced; but each number is told, as ranks
  * wait for it. */
 static void test_replaced(void **state)
@@ -209,6 +236,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_another_length, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_withdrawn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_push_while_arming, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

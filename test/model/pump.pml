@@ -399,11 +399,14 @@ end_sleeps_called:	atomic { event -> event = 0 }
 			arms = !message_arrived && !room_arrived && !copied; /* as net_arm does */
 			link_armed = arms
 		};
-		stop_progress(has);
-		if
-		:: has -> has = 0
-		:: else -> progress = 0; arms = 0
-		fi
+		do
+		::
+			stop_progress(has);
+			if
+			:: has -> has = 0; break
+			:: else -> serve_others(pushes); arms = 0
+			fi
+		od
 	fi
 }
 
