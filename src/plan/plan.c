@@ -123,6 +123,8 @@ bool plan_build(const struct plan_params *params, struct plan_step *steps, struc
 	sound.in_place = works_in_place(params);
 	if (sound.algorithm == PLAN_RAILS && host_count(params) == 1)
 		sound.algorithm = PLAN_DIRECT;
+	if (sound.algorithm == PLAN_LEADERS && host_count(params) == 1)
+		sound.algorithm = PLAN_TREE;
 	*out = (struct plan){
 		.collective = (uint8_t)sound.collective,
 		.algorithm = (uint8_t)sound.algorithm,

@@ -75,7 +75,7 @@ enum plan_algorithm {
 	 * Then the ranks of a host copy the slices from each other. On one host: PLAN_DIRECT. */
 	PLAN_RAILS,
 	/* All-reduce and barrier in two levels by messages: a tree on each host, recursive doubling
-	 * among the first ranks of the hosts. For short payloads. */
+	 * among the first ranks of the hosts. For short payloads. On one host: PLAN_TREE. */
 	PLAN_LEADERS,
 	PLAN_ALGORITHM_COUNT
 };

@@ -16,11 +16,11 @@ static void find_leaders(const struct plan_params *params, struct leaders *out)
 {
 	const struct plan_topology *topology = params->topology;
 	bool has_leader[RANKS_JOB_MAX] = {false};
-	out->mine = topology ? topology->hosts[params->rank] : 0;
-	out->count = topology ? topology->host_count : 1;
+	out->mine = topology->hosts[params->rank];
+	out->count = topology->host_count;
 	out->here.size = 0;
 	for (int q = 0; q < params->size; q++) {
-		int host = topology ? topology->hosts[q] : 0;
+		int host = topology->hosts[q];
 		if (!has_leader[host])
 			out->of[host] = (uint16_t)q;
 		has_leader[host] = true;
@@ -39,10 +39,8 @@ void plan_leaders_allreduce(const struct plan_params *params, struct plan *plan)
 	if (leaders.here.size == 1)
 		plan_add_local_copy(plan, params);
 	plan_add_reduction(params, &leaders.here, plan);
-	if (leaders.here.place == 0 && leaders.count > 1)
+	if (leaders.here.place == 0)
 		plan_add_doubling(plan, leaders.mine, leaders.count, leaders.of, 0);
-	else if (leaders.here.place == 0)
-		plan_add_scale(plan, 0);
 	plan_add_descent(&leaders.here, PLAN_OUTPUT, plan);
 }
 
