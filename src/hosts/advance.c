@@ -198,7 +198,7 @@ enum hosts_armed hosts_arm(struct transport *transport)
 {
 	struct hosts *hosts = transport->hosts;
 	if (!hold_or_call(hosts))
-		return HOSTS_ELSEWHERE;
+		return HOSTS_IN_USE;
 	serve_others(hosts);
 	push_all(hosts, false);
 	bool armed = hosts->link->ops->arm(hosts->link);

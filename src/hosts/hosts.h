@@ -125,7 +125,7 @@ enum hosts_armed {
 	HOSTS_ARMED,
 	HOSTS_NOT_ARMED, /* call hosts_advance first */
 	/* Another thread makes progress at the moment. It wakes the pump when it stops. */
-	HOSTS_ELSEWHERE,
+	HOSTS_IN_USE,
 };
 enum hosts_armed hosts_arm(struct transport *transport);
 

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -214,6 +216,30 @@ static void test_push_while_arming(void **state)
 	assert_true(is_known(1, 1));
 }
 
+/* A pump that finds the link in use is woken by the thread that has it, once that stops, and only
+ * then. */
+static void test_in_use(void **state)
+{
+	(void)state;
+	struct hosts *hosts = job->ranks[1].transport.hosts;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), unused = hosts->pump.event_fd;
+	eventfd_t wakes;
+	assert_true(fd >= 0);
+	hosts->pump.event_fd = fd;
+	hosts_progress_begin(hosts);
+	hosts_progress_end(hosts);
+	assert_int_equal(eventfd_read(fd, &wakes), -1); /* nobody has called */
+	hosts_progress_begin(hosts);
+	assert_int_equal(hosts_arm(&job->ranks[1].transport), HOSTS_IN_USE);
+	assert_int_equal(eventfd_read(fd, &wakes), -1);
+	hosts_progress_end(hosts);
+	assert_int_equal(eventfd_read(fd, &wakes), 0);
+	assert_int_not_equal(hosts_arm(&job->ranks[1].transport), HOSTS_IN_USE);
+	assert_int_equal(eventfd_read(fd, &wakes), -1);
+	hosts->pump.event_fd = unused;
+	close(fd);
+}
+
 /* Nobody reads an entry any more that a later one has replaced; but each number is told, as ranks
  * wait for it. */
 static void test_replaced(void **state)
@@ -237,6 +263,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_withdrawn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_push_while_arming, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_in_use, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,7 +123,7 @@ static void *pump_main(void *argument)
 		enum hosts_armed armed = hosts_arm(pump->transport);
 		if (armed == HOSTS_ARMED)
 			ours = sleep_armed(pump);
-		else if (armed == HOSTS_ELSEWHERE)
+		else if (armed == HOSTS_IN_USE)
 			ours = sleep_on(pump, -1, TICK_MS);
 	}
 	return NULL;

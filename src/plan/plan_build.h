@@ -96,8 +96,9 @@ void plan_add_reduction(const struct plan_params *params, const struct plan_tree
 /* Passes the payload on from the parent to the children: to the farthest first, as that one has the
  * most to pass on. */
 void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struct plan *plan);
-/* The same two without payload: the root learns that all are there, and tells them. */
-void plan_add_gathering(const struct plan_tree *tree, struct plan *plan);
+/* The same two without payload, for a barrier: the root learns that all have arrived, and lets them
+ * go on. */
+void plan_add_arrival(const struct plan_tree *tree, struct plan *plan);
 void plan_add_release(const struct plan_tree *tree, struct plan *plan);
 
 void plan_add_await(struct plan *plan, int peer, int phase);

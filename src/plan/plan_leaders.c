@@ -48,7 +48,7 @@ void plan_leaders_barrier(const struct plan_params *params, struct plan *plan)
 {
 	struct leaders leaders;
 	find_leaders(params, &leaders);
-	plan_add_gathering(&leaders.here, plan);
+	plan_add_arrival(&leaders.here, plan);
 	if (leaders.here.place == 0)
 		plan_add_dissemination(plan, leaders.mine, leaders.count, leaders.of);
 	plan_add_release(&leaders.here, plan);

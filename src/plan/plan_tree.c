@@ -54,7 +54,7 @@ void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struc
 		plan_add_send(plan, child_at(tree, distance), from, 0, 1);
 }
 
-void plan_add_gathering(const struct plan_tree *tree, struct plan *plan)
+void plan_add_arrival(const struct plan_tree *tree, struct plan *plan)
 {
 	int children = farthest_child(tree);
 	for (int distance = 1; distance <= children; distance *= 2)
@@ -113,6 +113,6 @@ void plan_tree_barrier(const struct plan_params *params, struct plan *plan)
 {
 	struct plan_tree tree;
 	find_tree(params, &tree);
-	plan_add_gathering(&tree, plan);
+	plan_add_arrival(&tree, plan);
 	plan_add_release(&tree, plan);
 }
