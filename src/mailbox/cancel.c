@@ -26,7 +26,7 @@ void mailbox_end_cancelled(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES
 /* Whether the send is now cancelled: by this rank, or by the receiver that this rank has asked. */
 static bool cancel_rts(struct op_p2p *p2p) LOCK_REQUIRES(mail)
 {
-	return p2p->rts && !atomic_load(&p2p->cancelled) &&
+	return p2p->rts && !atomic_load(&p2p->cancelled) && !p2p->ends_failed &&
 	       (transport_mail_cancel(p2p->rts, p2p->generation) ||
 		(atomic_load(&p2p->asks_cancel) &&
 		 transport_mail_was_cancelled(p2p->rts, p2p->generation)));

@@ -100,10 +100,12 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 		struct op *next = complete->p2p.next;
 		/* The word of the stream is not in the list. */
 		more |= mailbox_needs_delivery(complete);
-		if (complete->status != LS_OK && complete->p2p.rts)
+		if (complete->status != LS_OK && complete->p2p.rts) {
+			complete->p2p.ends_failed = true;
 			mailbox_add_complete(mailbox, complete);
-		else
+		} else {
 			mailbox_complete(mailbox, complete);
+		}
 		complete = next;
 	}
 	mailbox_words_add_others(mailbox, &list);
@@ -314,6 +316,7 @@ struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy)
 	struct op *op = find_left(mailbox, device_busy);
 	if (op) {
 		mailbox_tally(&mailbox->pending, -1);
+		op->p2p.ends_failed = true;
 		/* No peer knows of an operation without an RTS slot. */
 		if (!op->p2p.rts)
 			mailbox_set_state(op, OP_P2P_COMPLETE);

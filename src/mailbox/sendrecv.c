@@ -388,6 +388,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	op_reset(op, workspace);
 	op->state = OP_STATE_STEPS;
 	p2p->rts = NULL;
+	p2p->ends_failed = false;
 	p2p->cancelled = p2p->asks_cancel = p2p->by_address = p2p->fetches = p2p->crossed = false;
 	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);
 }

@@ -306,6 +306,23 @@ static void test_taken_back(void **state)
 	free(receive);
 }
 
+/* The group has failed, and one thread ends the send while its caller's thread cancels it: only the
+ * first frees the block. */
+static void test_failed_is_not_cancelled(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0];
+	struct message *send = nonblocking(source, TRACE_SEND, LONG, 1);
+	void *block = send->op.input_block;
+	assert_non_null(block);
+	assert_ptr_equal(mailbox_remove(source->mailbox, false), &send->op);
+	assert_false(mailbox_cancel(source->mailbox, &send->op));
+	assert_ptr_equal(send->op.input_block, block);
+	assert_int_equal(mailbox_abandon(source->mailbox, &send->op, NULL, false), OP_DONE);
+	assert_null(send->op.input_block);
+	free(send);
+}
+
 /* A blocking send whose second piece is not staged yet: as if its thread were still at it. */
 static struct message *half_staged(struct unit *source)
 {
@@ -468,6 +485,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_taken_in_meanwhile, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_failed_is_not_cancelled, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_is_read_once, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_staged_in_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_abandoned_in_pieces, open_pair, close_pair),

@@ -55,6 +55,9 @@ struct op_p2p {
 	const struct op *batch;
 	/* For a long send. Written under the mailbox's lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks_cancel: asks the receiver on another host */
+	/* For a long send: it has failed, and the thread that ends it frees its block, so it is not
+	 * cancelled any more. Guarded by the mailbox's lock. */
+	bool ends_failed;
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;
 	bool by_address, staged_all;  /* send: input_offset is an address; payload copied whole */
