@@ -21,7 +21,7 @@ bool hosts_ask(struct transport *transport, int rank, const uint64_t words[HOSTS
 	struct link_note note = {.words = {HOSTS_NOTE_ASK, words[0], words[1]}};
 	hosts_progress_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, NULL, 0, NULL);
-	hosts->link->ops->push(hosts->link, rank);
+	hosts->due[rank / 64] |= ranks_bit(rank);
 	hosts_progress_end(hosts);
 	return posted;
 }

@@ -103,6 +103,24 @@ static void test_fetch(void **state)
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
+/* A question goes at once, with what was kept back before it, and the counts say so. */
+static void test_ask(void **state)
+{
+	(void)state;
+	static const uint64_t words[HOSTS_ASK_WORDS];
+	const struct transport_traffic *traffic =
+		transport_traffic(job->ranks[1].transport.segment, 0);
+	begin_to_keep();
+	enter(1, 1);
+	advance_both();
+	assert_false(is_known(1, 1));
+	assert_int_not_equal(traffic->kept_back, 0);
+	assert_true(hosts_ask(&job->ranks[1].transport, 0, words));
+	assert_int_equal(traffic->kept_back, 0);
+	advance_both();
+	assert_true(is_known(1, 1));
+}
+
 /* The peer has written another length beside its message than the link has counted. Nothing is
  * fetched: a longer payload has no room, and a shorter one leaves old bytes in it. */
 static void test_another_length(void **state)
@@ -259,6 +277,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_fetch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_ask, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_another_length, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_withdrawn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
