@@ -89,13 +89,16 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 {
 	struct world *world = shown->group->world;
 	struct waiter *waiter = shown->device_busy ? &shown->group->quiet : &shown->group->waiter;
+	uint64_t deadline_ns = deadline_of(&world->p2p, until_ns);
 	struct wait_call call = {
 		.words = shown->words,
 		.count = shown->count,
 		.any = true,
 		.has_own_limit = shown->has_own_limit,
 		.partial = shown->partial,
-		.deadline_ns = deadline_of(&world->p2p, until_ns),
+		/* As in progress/submit.c: until the group of the late operation has failed. */
+		.remains_shown = deadline_ns < until_ns && !shown->partial,
+		.deadline_ns = deadline_ns,
 		.since_ns = shown->since_ns,
 		.group = shown->group->id,
 		.record = shown->record,
@@ -252,6 +255,8 @@ static ls_status make_progress(struct world *world, ls_request *const *ops, int 
 		pass.words = world->p2p.to_await.words;
 		pass.word_max = world->p2p.to_await.max - P2P_EXTRA_WORDS;
 		p2p_progress_pass(world, &pass);
+		if (waited == LS_TIMED_OUT)
+			wait_hide(&first_of(ops, count)->group->waiter);
 		*more = pass.more;
 		bool complete = is_any_complete(ops, count);
 		bool waits = !complete && (!pass.more || clock_now_ns() >= pause->at_ns);
@@ -402,7 +407,9 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	return status;
 }
 
-ls_status p2p_await(struct ls_request *const *ops, int count, const struct progress_pause *pause)
+/* *late: the thread's slot may still show a wait that has timed out. */
+static ls_status await_any(struct ls_request *const *ops, int count,
+			   const struct progress_pause *pause, bool *late)
 {
 	struct world *world = first_of(ops, count)->group->world;
 	struct progress_self_only self_only = {0};
@@ -414,6 +421,7 @@ ls_status p2p_await(struct ls_request *const *ops, int count, const struct progr
 			p2p_release(world, more);
 		} else {
 			status = await_progress(world, ops, count, pause, &self_only);
+			*late |= status == LS_TIMED_OUT;
 		}
 		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
 			continue;
@@ -423,6 +431,15 @@ ls_status p2p_await(struct ls_request *const *ops, int count, const struct progr
 			return LS_PENDING;
 	}
 	return LS_OK;
+}
+
+ls_status p2p_await(struct ls_request *const *ops, int count, const struct progress_pause *pause)
+{
+	bool late = false;
+	ls_status status = await_any(ops, count, pause, &late);
+	if (late)
+		wait_hide(&first_of(ops, count)->group->waiter);
+	return status;
 }
 
 /* ---- ls_test ---- */
