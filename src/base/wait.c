@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
@@ -27,16 +26,10 @@ enum {
 	LINK_RARELY = 8,
 };
 
-static bool is_there(const struct wait_word *word)
-{
-	uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
-	return (int64_t)(now - word->edge.value) >= 0;
-}
-
 bool wait_satisfied(const struct wait_call *call)
 {
 	for (int i = 0; i < call->count; i++) {
-		bool there = is_there(&call->words[i]);
+		bool there = wait_word_is_there(&call->words[i]);
 		if (there == call->any)
 			return there;
 	}
@@ -70,10 +63,10 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 	uint64_t alternatives = 0, ruled_out = 0;
 	for (int i = 0; i < call->count; i++) {
 		const struct wait_word *word = &call->words[i];
-		if (word->edge.record == WAIT_RECORD_OTHERS || is_there(word))
+		if (word->edge.record == WAIT_RECORD_OTHERS || wait_word_is_there(word))
 			continue;
 		ls_status state = peer_state(waiter, word);
-		if (state != LS_OK && is_there(word))
+		if (state != LS_OK && wait_word_is_there(word))
 			continue;
 		uint64_t alternative = call->any ? alternative_bit(&word->edge) : 0;
 		if (call->any && state == LS_OK && !alternative) {
@@ -235,65 +228,6 @@ bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns,
 	return false;
 }
 
-/* Fails only for an address that is not mapped, where no thread can sleep either. */
-static void futex_wake(_Atomic uint32_t *word)
-{
-	atomic_fetch_add_explicit(word, 1, memory_order_seq_cst);
-	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-/* `armed`: how the bell must be armed for this to wake the progress thread, too. */
-static void wake_bell(struct wait_bell *bell, uint32_t armed)
-{
-	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
-	if (state == 0)
-		return;
-	/* Meanwhile the bell may have been disarmed, and armed again in the other way: the thread
-	 * that disarms it must wake the progress thread. */
-	if (state & armed && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & WAIT_ARMED)
-		wait_wake_progress(bell);
-	if (state & WAIT_SLEEPERS)
-		futex_wake(&bell->wakeups);
-}
-
-void wait_wake(struct wait_bell *bell)
-{
-	wake_bell(bell, WAIT_ARMED_URGENT);
-}
-
-void wait_request_progress(struct wait_bell *bell)
-{
-	wake_bell(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
-}
-
-void wait_arm(struct wait_bell *bell, bool urgent)
-{
-	atomic_fetch_or(&bell->sleepers, urgent ? WAIT_ARMED | WAIT_ARMED_URGENT : WAIT_ARMED);
-}
-
-void wait_disarm(struct wait_bell *bell)
-{
-	if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed) & ~WAIT_SLEEPERS)
-		atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS);
-}
-
-/* The progress thread stores `listens` before it looks at `requests` for the last time. So it sees
- * this request, or this function sees that it listens. */
-void wait_wake_progress(struct wait_bell *bell)
-{
-	atomic_fetch_add(&bell->requests, 1);
-	switch ((enum wait_listens)atomic_load(&bell->listens)) {
-	case WAIT_LISTENS_NOT:
-		break;
-	case WAIT_LISTENS_REQUESTS:
-		syscall(SYS_futex, &bell->requests, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-		break;
-	case WAIT_LISTENS_WAKEUPS:
-		futex_wake(&bell->wakeups);
-		break;
-	}
-}
-
 /* The write may fail: if the eventfd is full the watch is awake. Without an eventfd there is no
  * watch. */
 void wait_wake_watch(struct waiter *waiter)
@@ -333,11 +267,12 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	wait_pump_hand_over(waiter->pump);
 	if (waiter->asleep)
 		atomic_fetch_add_explicit(waiter->asleep, 1, memory_order_seq_cst);
-	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
+	wait_count_sleeper(bell); /* 1 */
 	for (;;) {
 		uint32_t seen = atomic_load_explicit(&bell->wakeups, memory_order_seq_cst); /* 2 */
 		/* The clock first: then what arrived before the deadline counts. */
 		uint64_t now = clock_now_ns();
+		wait_narrow(bell, call, now);
 		if (wait_is_over(waiter, call, &status, peer)) /* 3 */
 			break;
 		if (interrupted || now >= call->deadline_ns) {
@@ -354,7 +289,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 			break;
 		}
 	}
-	atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+	wait_uncount_sleeper(bell);
 	if (waiter->asleep)
 		atomic_fetch_sub_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	return status;

@@ -8,7 +8,8 @@
  * bell->wakeups, tests all conditions again, and sleeps while bell->wakeups is unchanged. A
  * signaller stores the word, reads bell->sleepers of each rank that may await it, and only if that
  * is not zero changes bell->wakeups and wakes the sleepers. These four accesses are sequentially
- * consistent, so either the waiter sees the word, or the signaller sees the sleeper.
+ * consistent, so either the waiter sees the word, or the signaller sees the sleeper. A waiter that
+ * needs all of several words does not wake for each: see wait_bell.c.
  *
  * There are no locks in shared memory, and no peer is trusted: a peer that writes nonsense can make
  * a wait wake early (it tests again) or late (the deadline holds), and nothing else. */
@@ -142,7 +143,9 @@ struct wait_table {
 /* A rank's doorbell, in memory that its peers can write. */
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t wakeups; /* raised to wake the sleepers */
-	_Atomic uint32_t sleepers; /* the number of sleepers, and WAIT_ARMED, WAIT_ARMED_URGENT */
+	/* the number of sleepers; WAIT_ARMED, WAIT_ARMED_URGENT; above WAIT_FIRST_SHIFT, if there
+	 * is one sleeper: the rank whose word it needs first, plus 1, or 0 */
+	_Atomic uint32_t sleepers;
 	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_for_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 };
@@ -152,6 +155,7 @@ enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUP
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_URGENT UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
+#define WAIT_FIRST_SHIFT 18
 
 /* What a waiter knows of one peer. `left` is a word that the peer changes from `left_before` when
  * it leaves the group; NULL: none. `dead` is a word that threads of this process set once the
@@ -399,6 +403,9 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 /* Call after a sequentially consistent store to a word that a rank may await: wakes the sleepers of
  * `bell`. One load if there are none. */
 void wait_wake(struct wait_bell *bell);
+/* The same for a word that world rank `writer` has stored, if the edges of waits for the word name
+ * that rank as their peer. Does not wake a thread that needs another rank's word first. */
+void wait_wake_for(struct wait_bell *bell, int writer);
 /* Whether wait_wake would do anything. */
 static inline bool wait_is_awaited(const struct wait_bell *bell)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What wait.c and wait_set.c share: how a wait spins, sleeps, ends, and is shown. Within base
- * only. */
+ * What wait.c, wait_bell.c and wait_set.c share: how a wait spins, sleeps, ends, and is shown.
+ * Within base only. */
 #ifndef BASE_WAIT_PRIVATE_H
 #define BASE_WAIT_PRIVATE_H
 
@@ -23,6 +23,20 @@ static inline void wait_pump_hand_over(const struct wait_pump *pump)
 	if (pump)
 		pump->hand_over(pump->context);
 }
+
+static inline bool wait_word_is_there(const struct wait_word *word)
+{
+	uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
+	return (int64_t)(now - word->edge.value) >= 0;
+}
+
+/* A thread is about to sleep at the bell, until any signaller wakes it; it has stopped. */
+void wait_count_sleeper(struct wait_bell *bell);
+void wait_uncount_sleeper(struct wait_bell *bell);
+/* After a thread that is counted has read `wakeups`, and before it tests its words for the last
+ * time: if it is alone, only one of the ranks that it needs has to wake it; see wait_bell.c.
+ * `seed` draws that rank. */
+void wait_narrow(struct wait_bell *bell, const struct wait_call *call, uint64_t seed);
 
 /* Whether the wait has ended, apart from its time limit, and with which status. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,

@@ -108,7 +108,7 @@ static void sleep_for_set(const struct wait_set *set)
 	wait_pump_hand_over(set->items[0]->waiter->pump);
 	count_asleep(set, 1);
 	atomic_store(&bell->listens, WAIT_LISTENS_WAKEUPS);
-	atomic_fetch_add(&bell->sleepers, 1); /* 1 */
+	wait_count_sleeper(bell); /* 1 */
 	while (sleeps) {
 		uint32_t seen = atomic_load(&bell->wakeups); /* 2 */
 		uint64_t now = clock_now_ns();
@@ -124,7 +124,7 @@ static void sleep_for_set(const struct wait_set *set)
 					  look_ns < until_ns ? look_ns : until_ns,
 					  &interrupted); /* 4 */
 	}
-	atomic_fetch_sub(&bell->sleepers, 1);
+	wait_uncount_sleeper(bell);
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 	count_asleep(set, -1u);
 }

@@ -156,7 +156,7 @@ static bool waits_for(const struct fixture *fixture, uint32_t edge_count)
 {
 	struct wait_slot_body slot;
 	return find_slot(fixture->shared, WAIT_WORDS, &slot) && slot.edge_count == edge_count &&
-	       fixture->shared->bell.sleepers == 1;
+	       (fixture->shared->bell.sleepers & WAIT_SLEEPERS) == 1;
 }
 
 static void test_without_waitv(void **state)

@@ -109,7 +109,7 @@ static void test_woken_by_thread(void **state)
 	struct waiting waiting;
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
-	assert_int_equal(fixture->shared->bell.sleepers, 1);
+	assert_int_equal(fixture->shared->bell.sleepers & WAIT_SLEEPERS, 1);
 	/* wait_wake without news wakes it, and it sleeps again. */
 	wait_wake(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));

@@ -56,7 +56,7 @@ static bool notify_here(const struct transport_team *team)
 		if (mapped->mirror)
 			is_far = true;
 		else
-			wait_wake(&mapped->segment->bell);
+			wait_wake_for(&mapped->segment->bell, team->transport->rank);
 	}
 	return is_far;
 }

@@ -27,9 +27,11 @@ void transport_notify(const struct transport_team *team, int rank);
 /* As transport_notify, for stores to which the member should react even if none of its threads
  * waits: wakes its progress thread, too, if its doorbell is armed (wait_request_progress). */
 void transport_request_progress(const struct transport_team *team, int rank);
-/* As transport_notify, for all members. */
+/* As transport_notify, for all members, after a store to a word of which all waits name this rank
+ * as the peer, or which concerns other hosts only: a thread that needs another rank's word first
+ * sleeps on. */
 void transport_notify_all(const struct transport_team *team);
-/* As transport_notify, for the members on this host. */
+/* As transport_notify_all, for the members on this host. */
 void transport_notify_host(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
  * free again. Only on this host: transport_notify sends these to members on other hosts. */

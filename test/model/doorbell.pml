@@ -5,7 +5,8 @@
  * No time limit here could hide it.
  *
  * Processes: signallers raise words. Waiters sleep until the words that they await are high enough:
- * one waiter needs all words, the other one any of them.
+ * one waiter needs all words, the other one any of them. A waiter that needs all, and is alone,
+ * names the signaller whose word it needs first, and the other signaller does not wake it.
  *
  * Abstractions: `wakeups` is too small here to wrap around. All accesses are sequentially
  * consistent, as in the code.
@@ -18,6 +19,8 @@
 
 byte word[SIGNALLERS]; /* awaited; word i is written by signaller i, and only grows */
 byte sleepers; /* bell->sleepers */
+#define NOBODY SIGNALLERS
+byte first = NOBODY; /* in the same word: the signaller whose word the only sleeper needs first */
 byte wakeups; /* bell->wakeups */
 bool asleep[WAITERS]; /* in the futex */
 
@@ -45,17 +48,18 @@ bool asleep[WAITERS]; /* in the futex */
 /* wait_store, then wait_wake. */
 proctype signaller(byte me)
 {
-	byte round, seen;
+	byte round;
+	bool wakes;
 	for (round : 1 .. ROUNDS) {
 #ifdef MUTANT_SLEEPERS_BEFORE_STORE
-		seen = sleepers;
+		wakes = sleepers > 0 && (first == NOBODY || first == me);
 		word[me] = round;
 #else
 		word[me] = round;
-		seen = sleepers;
+		wakes = sleepers > 0 && (first == NOBODY || first == me);
 #endif
 		if
-		:: seen > 0 ->
+		:: wakes ->
 #ifdef MUTANT_WAKE_BEFORE_CHANGE
 			FUTEX_WAKE_ALL
 			wakeups++
@@ -66,6 +70,52 @@ proctype signaller(byte me)
 		:: else -> skip
 		fi
 	}
+}
+
+#define COUNT(now)                     \
+	atomic {                       \
+		sleepers = now;        \
+		FIRST_AFTER_A_CHANGE   \
+	}
+#ifdef MUTANT_A_SECOND_SLEEPER_LEAVES_THE_NAME
+#define FIRST_AFTER_A_CHANGE skip
+#else
+#define FIRST_AFTER_A_CHANGE first = NOBODY
+#endif
+
+/* wait_narrow: names a signaller whose word is missing, and looks whether it still is. */
+inline narrow(any, round, named)
+{
+	do
+	::
+		if
+		:: !any && word[0] < round -> named = 0
+		:: !any && word[1] < round -> named = 1
+		:: any || (word[0] >= round && word[1] >= round) -> named = NOBODY
+		fi;
+		atomic {
+			if
+#ifdef MUTANT_NAMES_ALTHOUGH_ANOTHER_ONE_SLEEPS
+			:: first = named
+#else
+			:: sleepers == 1 -> first = named
+			:: else
+#endif
+			fi
+		}
+#ifdef MUTANT_LOOKS_AT_THE_NAMED_WORD_ONLY_BEFORE
+		break
+#else
+		if
+		:: named == NOBODY -> break
+		:: else ->
+			if
+			:: word[named] < round -> break
+			:: else
+			fi
+		fi
+#endif
+	od
 }
 
 /* Reads one word after the other, as wait_satisfied does: not all in one step. */
@@ -81,22 +131,28 @@ inline test_condition(any, round, holds)
 /* sleep_until_over. The numbers are those in the code. */
 proctype waiter(byte me; bool any)
 {
-	byte round, seen;
+	byte round, seen, named;
 	bool holds;
 	for (round : 1 .. ROUNDS) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
 		seen = wakeups;
 		test_condition(any, round, holds);
 #endif
-		sleepers++; /* 1 */
+		COUNT(sleepers + 1); /* 1 */
 		do
 		::
+#ifdef MUTANT_READ_AFTER_NAMING
+			narrow(any, round, named);
+#endif
 #ifndef MUTANT_TEST_BEFORE_COUNT
 #ifdef MUTANT_READ_AFTER_TEST
 			test_condition(any, round, holds);
 			seen = wakeups;
 #else
 			seen = wakeups; /* 2 */
+#if !defined(MUTANT_READ_AFTER_NAMING) && !defined(MUTANT_NAMES_AFTER_TEST)
+			narrow(any, round, named);
+#endif
 			test_condition(any, round, holds); /* 3 */
 #endif
 #endif
@@ -104,13 +160,16 @@ proctype waiter(byte me; bool any)
 			:: holds -> break
 			:: else -> skip
 			fi;
+#ifdef MUTANT_NAMES_AFTER_TEST
+			narrow(any, round, named);
+#endif
 			FUTEX_WAIT(me, seen) /* 4 */
 #ifdef MUTANT_TEST_BEFORE_COUNT
 			seen = wakeups;
 			test_condition(any, round, holds);
 #endif
 		od;
-		sleepers--;
+		COUNT(sleepers - 1);
 		assert(any -> ANY(round) : ALL(round))
 	}
 }
@@ -124,5 +183,5 @@ init
 		run waiter(1, true)
 	}
 	_nr_pr == 1;
-	assert(sleepers == 0 && !asleep[0] && !asleep[1])
+	assert(sleepers == 0 && first == NOBODY && !asleep[0] && !asleep[1])
 }
