@@ -137,6 +137,66 @@ static void test_armed(void **state)
 	wait_disarm(bell);
 }
 
+struct progress {
+	pthread_t thread;
+	struct wait_item items[2];
+	struct wait_set set;
+	_Atomic bool done;
+};
+
+static void *wait_in_progress(void *arg)
+{
+	struct progress *progress = arg;
+	wait_for_set(&progress->set);
+	progress->done = true;
+	return NULL;
+}
+
+/* A thread waits for all words of the fixture, `count` times at once. */
+static void run_progress(struct progress *progress, struct fixture *fixture, int count)
+{
+	struct wait_item *const items[] = {&progress->items[0], &progress->items[1]};
+	struct wait_bell *bell = &fixture->shared->bell;
+	progress->done = false;
+	for (int i = 0; i < count; i++) {
+		progress->items[i] = (struct wait_item){
+			.waiter = &fixture->waiter, .call = fixture_call(fixture, PEERS, false)};
+		wait_item_show(items[i]);
+	}
+	progress->set = (struct wait_set){.items = items,
+					  .count = count,
+					  .bell = bell,
+					  .seen = bell->requests,
+					  .until_ns = CLOCK_NEVER};
+	assert_int_equal(pthread_create(&progress->thread, NULL, wait_in_progress, progress), 0);
+	EVENTUALLY((bell->sleepers & WAIT_SLEEPERS) == 1 && (count > 1 || first_of(fixture) >= 0));
+	for (int i = 0; i < PEERS; i++) {
+		uint32_t wakeups = bell->wakeups;
+		if (first_of(fixture) == i)
+			continue;
+		store_for(fixture, i);
+		if (i < PEERS - 1) /* at the last word the thread may be awake, and leave */
+			assert_int_equal(bell->wakeups, wakeups + (count > 1));
+	}
+	if (first_of(fixture) >= 0)
+		store_for(fixture, first_of(fixture));
+	EVENTUALLY(progress->done);
+	wait_join(progress->thread);
+	for (int i = 0; i < count; i++)
+		wait_item_hide(items[i]);
+}
+
+/* The progress thread names a rank, too, if it waits for one operation. */
+static void test_progress_thread(void **state)
+{
+	struct fixture *fixture = *state;
+	struct progress progress;
+	run_progress(&progress, fixture, 1);
+	for (int i = 0; i < PEERS; i++)
+		fixture->shared->words[i] = 0;
+	run_progress(&progress, fixture, 2);
+}
+
 enum { ROUNDS = 3000 };
 
 struct writer {
@@ -192,6 +252,7 @@ int main(void)
 		TEST(test_any_word),
 		TEST(test_two_sleepers),
 		TEST(test_armed),
+		TEST(test_progress_thread),
 		TEST(test_no_wakeup_is_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
