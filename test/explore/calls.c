@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "parked.h"
 #include "played.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -43,8 +44,8 @@ int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void 
 	scheduler_point(PLACE, "makes a thread");
 	struct thread *thread = scheduler_add(self->rank, "library", main, argument);
 	thread->of_library = true;
-	int error = __real_pthread_create(id, attributes, scheduler_thread_main, thread);
-	thread->id = *id;
+	int error = scheduler_start(thread, attributes);
+	*id = thread->id;
 	return error;
 }
 
@@ -53,11 +54,52 @@ int __wrap_pthread_join(pthread_t id, void **result)
 	if (!scheduler_self)
 		return __real_pthread_join(id, result);
 	scheduler_point(PLACE, "waits for a thread");
-	for (int i = 0; i < scheduler.count; i++)
-		if (scheduler.threads[i].state != THREAD_DONE &&
-		    pthread_equal(scheduler.threads[i].id, id))
-			scheduler_join(i);
+	for (int i = 0; i < scheduler.count; i++) {
+		struct thread *thread = &scheduler.threads[i];
+		bool ends = thread->state != THREAD_DONE || thread->parked;
+		if (!ends || !pthread_equal(thread->id, id))
+			continue;
+		if (!scheduler_join(i) || !thread->parked)
+			break;
+		if (result)
+			*result = thread->result;
+		parked_give(thread->parked);
+		thread->parked = NULL;
+		return 0;
+	}
 	return __real_pthread_join(id, result);
+}
+
+/* A thread of parked.h never ends as the C library sees it. So these do the same for all. */
+static struct {
+	pthread_key_t key;
+	void (*destroy)(void *value);
+} keys[16];
+static int key_count;
+
+int __real_pthread_key_create(pthread_key_t *key, void (*destroy)(void *value));
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *value))
+{
+	int error = __real_pthread_key_create(key, NULL);
+	if (error || !destroy)
+		return error;
+	if (key_count == sizeof keys / sizeof keys[0])
+		scheduler_fail("more than %d keys of pthread_setspecific", key_count);
+	keys[key_count].key = *key;
+	keys[key_count++].destroy = destroy;
+	return 0;
+}
+
+void calls_destroy_specific(void)
+{
+	for (int round = 0; round < PTHREAD_DESTRUCTOR_ITERATIONS; round++)
+		for (int i = 0; i < key_count; i++) {
+			void *value = pthread_getspecific(keys[i].key);
+			if (!value)
+				continue;
+			pthread_setspecific(keys[i].key, NULL);
+			keys[i].destroy(value);
+		}
 }
 
 /* ---- locks ---- */

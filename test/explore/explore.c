@@ -23,6 +23,7 @@
 
 #include "coverage.h"
 #include "episode.h"
+#include "parked.h"
 
 enum {
 	WORKERS_MAX = 64,
@@ -450,5 +451,6 @@ int main(int argc, char **argv)
 	read_options(argc, argv);
 	wait_table = share(sizeof *wait_table);
 	coverage = share(coverage_bytes());
+	parked_make();
 	return options.replay ? replay() : explore();
 }

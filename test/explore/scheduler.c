@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "coverage.h"
+#include "parked.h"
 
 enum {
 	POINTS_MAX = 10000000,
@@ -219,10 +220,7 @@ void scheduler_hand_over(struct thread *self, struct thread *to)
 	if (scheduler.traced)
 		describe_switch(to);
 	scheduler.current = to;
-	if (self->state == THREAD_DONE)
-		turn_leave(&self->turn, &to->turn);
-	else /* a killed thread is not chosen again */
-		turn_pass(&self->turn, &to->turn);
+	turn_pass(self->turn, to->turn); /* a killed thread is not chosen again */
 }
 
 static void cover(const void *place)
@@ -368,24 +366,23 @@ void scheduler_store(int *word, int value)
 
 /* ---- threads ---- */
 
-/* Other destructors of the thread run code of the library. This one is made first, and so runs
- * before them in each round. */
-static pthread_key_t last_key;
-
-static void leave(void *argument)
+struct turn *scheduler_thread_body(void)
 {
-	struct thread *self = argument;
-	if (++self->destructor_rounds < DEFERRED - 1) {
-		pthread_setspecific(last_key, self);
-		return;
-	}
+	struct thread *self = scheduler.current;
+	scheduler_self = self;
+	self->result = self->main(self->argument);
+	calls_destroy_specific();
 	self->state = THREAD_DONE;
 	scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)self->number}, INT_MAX);
 	scheduler_self = NULL;
-	scheduler_hand_over(self, scheduler_choose(NULL));
+	struct thread *next = scheduler_choose(NULL);
+	if (scheduler.traced)
+		describe_switch(next);
+	scheduler.current = next;
+	return next->turn;
 }
 
-void *scheduler_thread_main(void *argument)
+static void *thread_main(void *argument)
 {
 	struct thread *self = argument;
 	sigset_t all;
@@ -393,10 +390,20 @@ void *scheduler_thread_main(void *argument)
 	pthread_sigmask(SIG_BLOCK, &all,
 			/* of the kernel thread, which sleeps while another one runs this thread */
 			NULL);
-	turn_await(&self->turn);
-	scheduler_self = self;
-	pthread_setspecific(last_key, self);
-	return self->main(self->argument);
+	turn_await(self->turn);
+	turn_leave(self->turn, scheduler_thread_body());
+	return self->result;
+}
+
+int scheduler_start(struct thread *thread, const pthread_attr_t *attributes)
+{
+	thread->parked = scheduler.woken ? NULL : parked_take();
+	thread->turn = &thread->own_turn;
+	if (!thread->parked)
+		return __real_pthread_create(&thread->id, attributes, thread_main, thread);
+	thread->turn = &thread->parked->turn;
+	thread->id = thread->parked->id;
+	return 0;
 }
 
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument)
@@ -436,7 +443,7 @@ int scheduler_spawn(int rank, const char *name, scheduler_main *main, void *data
 		abort();
 	*spawned = (struct spawned){main, data};
 	struct thread *thread = scheduler_add(rank, name, spawned_main, spawned);
-	if (__real_pthread_create(&thread->id, NULL, scheduler_thread_main, thread))
+	if (scheduler_start(thread, NULL))
 		abort();
 	return thread->number;
 }
@@ -463,13 +470,11 @@ enum scheduler_end scheduler_run(scheduler_main *main, void *data)
 	spawned = (struct spawned){main, data};
 	scheduler.now_ns = begin_ns;
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
-	if (pthread_key_create(&last_key, leave))
-		abort();
 	turn_begin(&scheduler.home, scheduler.woken);
 	scheduler_begin(SCHEDULER_IN_TURN, 1);
 	scheduler_spawn(SCHEDULER_NOBODY, "harness", harness_main, &spawned);
 	scheduler.current = &scheduler.threads[0];
-	turn_pass(&scheduler.home, &scheduler.current->turn);
+	turn_pass(&scheduler.home, scheduler.current->turn);
 	return scheduler.end;
 }
 

@@ -15,7 +15,6 @@
 enum {
 	CALLS_MAX = 40, /* of a thread; the outermost calls are kept */
 	SAID_BYTES = 65536,
-	DEFERRED = 4, /* rounds of destructors before a thread has ended */
 };
 
 enum thread_state {
@@ -48,8 +47,9 @@ struct thread {
 	void *(*main)(void *);
 	void *argument;
 	enum thread_state state;
-	struct turn turn;
-	int destructor_rounds;
+	struct turn *turn, own_turn;
+	struct parked *parked; /* parked.h; NULL: it has a kernel thread of its own, or had one */
+	void *result;
 	/* While it is blocked: what it waits for. */
 	enum thread_wait wait;
 	struct thread_key key;
@@ -120,8 +120,11 @@ bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t dead
 int scheduler_wake(enum thread_wait wait, struct thread_key key, int max);
 void scheduler_make_ready(struct thread *thread);
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument);
-/* The body of every managed thread. */
-void *scheduler_thread_main(void *thread);
+/* Makes what runs it, and sets its id. Returns 0 or an errno. */
+int scheduler_start(struct thread *thread, const pthread_attr_t *attributes);
+/* Runs scheduler.current, which has just got its first turn, to its end. Returns whose turn is
+ * next. */
+struct turn *scheduler_thread_body(void);
 /* Returns the next thread: `self`, if it is not NULL and ready, or another one. Lets time pass
  * until a thread is ready; if that cannot be, it is a hang. */
 struct thread *scheduler_choose(struct thread *self);
@@ -129,6 +132,11 @@ struct thread *scheduler_choose(struct thread *self);
 void scheduler_hand_over(struct thread *self, struct thread *to);
 /* Reports a hang or a failure, and lets no thread run any more. */
 _Noreturn void scheduler_stop(enum scheduler_end end);
+
+/* ---- calls.c ---- */
+
+/* The thread ends: runs what destroys its values of pthread_setspecific. */
+void calls_destroy_specific(void);
 
 /* ---- describe.c ---- */
 

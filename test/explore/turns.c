@@ -51,7 +51,7 @@ _Static_assert(offsetof(struct turn, stack) == 0 && offsetof(struct turn, is_wai
 		       offsetof(struct turn, is_called) == 12,
 	       "the assembler below knows where they are");
 
-static bool can_switch(void)
+bool turn_can_switch(void)
 {
 	return getauxval(AT_HWCAP2) & HAS_FSGSBASE;
 }
@@ -80,7 +80,7 @@ __asm__(".text\n.type turns_park, @function\nturns_park:\n" SAVE "mov %rdi, %rbx
 
 #else
 
-static bool can_switch(void)
+bool turn_can_switch(void)
 {
 	return false;
 }
@@ -122,10 +122,22 @@ static void see_off(void)
 
 void turn_begin(struct turn *self, bool woken)
 {
-	switches = !woken && can_switch();
+	switches = !woken && turn_can_switch();
 	if (switches)
 		note_local(self);
 	atomic_store(&self->is_waiting, 1);
+}
+
+void turn_park(struct turn *self)
+{
+	note_local(self);
+	turns_park(self);
+	see_off();
+}
+
+void turn_await_parked(struct turn *turn)
+{
+	await(&turn->is_waiting);
 }
 
 void turn_await(struct turn *self)
@@ -134,9 +146,7 @@ void turn_await(struct turn *self)
 		sleep_until_called(self);
 		return;
 	}
-	note_local(self);
-	turns_park(self);
-	see_off();
+	turn_park(self);
 }
 
 void turn_pass(struct turn *self, struct turn *to)

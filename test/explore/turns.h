@@ -20,9 +20,15 @@ struct turn {
 	uint64_t local;              /* base of its thread-local storage */
 };
 
+/* Whether this processor lets a program switch threads. */
+bool turn_can_switch(void);
 /* Call first. Gives the turn to the caller. `woken`: also on x86-64 the kernel wakes each thread
  * for its turn. */
 void turn_begin(struct turn *self, bool woken);
+/* A thread that is made before turn_begin calls this in place of turn_await. */
+void turn_park(struct turn *self);
+/* Returns when that thread has come so far. */
+void turn_await_parked(struct turn *turn);
 /* A new thread calls this. It returns when the thread gets the turn for the first time. */
 void turn_await(struct turn *self);
 /* The running thread passes the turn to `to`. Returns when it gets the turn back, if ever. */
