@@ -14,6 +14,10 @@ int __real_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void 
 			  void *argument);
 void *__real_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
 
+#ifndef MADV_GUARD_INSTALL /* Linux 6.13 */
+#define MADV_GUARD_INSTALL 102
+#endif
+
 enum {
 	PARKED = 24, /* a program with more threads at once makes the others when it needs them */
 	STACK_BYTES = 1 << 20,
@@ -50,6 +54,13 @@ static int find_image(struct dl_phdr_info *info, size_t bytes, void *data)
 	return 1; /* the first one is the program */
 }
 
+/* Without a mapping of its own, if the kernel can do that: a fork takes time for each mapping. */
+static bool guard(char *page)
+{
+	return madvise(page, GUARD_BYTES, MADV_GUARD_INSTALL) == 0 ||
+	       mprotect(page, GUARD_BYTES, PROT_NONE) == 0;
+}
+
 void parked_make(void)
 {
 	char *memory = turn_can_switch() ? __real_mmap64(NULL, (size_t)PARKED * STACK_BYTES,
@@ -61,7 +72,7 @@ void parked_make(void)
 	dl_iterate_phdr(find_image, NULL);
 	for (int i = PARKED - 1; i >= 0; i--, memory += STACK_BYTES) {
 		pthread_attr_t attributes;
-		if (mprotect(memory, GUARD_BYTES, PROT_NONE) || pthread_attr_init(&attributes) ||
+		if (!guard(memory) || pthread_attr_init(&attributes) ||
 		    pthread_attr_setstack(&attributes, memory + GUARD_BYTES,
 					  STACK_BYTES - GUARD_BYTES) ||
 		    __real_pthread_create(&all[i].id, &attributes, parked_main, &all[i])) {
