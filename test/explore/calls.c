@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 #define PLACE __builtin_return_address(0)
 
-enum { NS_PER_S = 1000000000 };
+enum { NS_PER_S = 1000000000, SIGNALS = 65 };
 
 int __real_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*main)(void *),
 			  void *argument);
@@ -180,6 +181,27 @@ long __wrap_syscall(long number, ...)
 	default:
 		return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 	}
+}
+
+/* ---- signals ---- */
+
+/* A wait for descriptors asks for the handlers of all signals. */
+int __real_sigaction(int number, const struct sigaction *action, struct sigaction *old);
+int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *old)
+{
+	static struct sigaction known[SIGNALS];
+	static bool is_known[SIGNALS];
+	if (number < 0 || number >= SIGNALS)
+		return __real_sigaction(number, action, old);
+	if (action)
+		is_known[number] = false;
+	if (action || !old || !scheduler_self)
+		return __real_sigaction(number, action, old);
+	if (!is_known[number] && __real_sigaction(number, NULL, &known[number]))
+		return -1;
+	is_known[number] = true;
+	*old = known[number];
+	return 0;
 }
 
 /* ---- time, and processors ---- */
