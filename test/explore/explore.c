@@ -24,6 +24,7 @@
 #include "coverage.h"
 #include "episode.h"
 #include "parked.h"
+#include "places.h"
 
 enum {
 	WORKERS_MAX = 64,
@@ -451,6 +452,7 @@ int main(int argc, char **argv)
 	read_options(argc, argv);
 	wait_table = share(sizeof *wait_table);
 	coverage = share(coverage_bytes());
+	places_make();
 	parked_make();
 	return options.replay ? replay() : explore();
 }
