@@ -20,7 +20,7 @@ void *__real_mmap64(void *address, size_t bytes, int protection, int flags, int 
 
 enum {
 	PARKED = 24, /* a program with more threads at once makes the others when it needs them */
-	STACK_BYTES = 1 << 20,
+	STACK_BYTES = 512 << 10, /* libdw needs half of it */
 	GUARD_BYTES = 4096,
 };
 
