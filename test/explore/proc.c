@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -169,13 +171,77 @@ int __wrap_open64(const char *path, int flags, ...)
 	return open_played(rank, rest, flags);
 }
 
+/* ---- links ---- */
+
+/* The names of the latest memory files. The library asks for that of each file several times, and
+ * the kernel would make an entry of /proc for each descriptor. */
+enum { MEMORY_FILES = 64 };
+struct memory_file {
+	dev_t device;
+	ino_t number; /* a new file may have that of a closed one */
+	char link[NAME_MAX + 32];
+	ssize_t link_bytes;
+};
+static struct memory_file memory_files[MEMORY_FILES];
+static int memory_file_count; /* ever */
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+	int fd = __real_memfd_create(name, flags);
+	struct stat stat;
+	if (fd < 0 || fstat(fd, &stat))
+		return fd;
+	struct memory_file *file = &memory_files[memory_file_count++ % MEMORY_FILES];
+	file->device = stat.st_dev;
+	file->number = stat.st_ino;
+	file->link_bytes = snprintf(file->link, sizeof file->link, "/memfd:%s (deleted)", name);
+	return fd;
+}
+
+/* The file of "/proc/self/fd/NUMBER"; NULL: none of these. */
+static const struct memory_file *find_memory_file(const char *path)
+{
+	int fd, at = 0;
+	struct stat stat;
+	if (sscanf(path, "/proc/self/fd/%d%n", &fd, &at) != 1 || path[at] || fstat(fd, &stat))
+		return NULL;
+	for (int i = memory_file_count - 1; i >= 0 && i >= memory_file_count - MEMORY_FILES; i--) {
+		const struct memory_file *file = &memory_files[i % MEMORY_FILES];
+		if (file->number == stat.st_ino && file->device == stat.st_dev)
+			return file;
+	}
+	return NULL;
+}
+
+static ssize_t copy_out(const char *text, ssize_t length, char *out, size_t bytes)
+{
+	if (length > (ssize_t)bytes)
+		length = (ssize_t)bytes;
+	if (length > 0)
+		memcpy(out, text, (size_t)length);
+	return length;
+}
+
 ssize_t __real_readlink(const char *path, char *out, size_t bytes);
 ssize_t __wrap_readlink(const char *path, char *out, size_t bytes)
 {
-	if (!scheduler_self || scheduler_self->rank < 0 || strcmp(path, "/proc/self") != 0)
+	static char program[PATH_MAX];
+	static ssize_t program_bytes;
+	if (!scheduler_self)
 		return __real_readlink(path, out, bytes);
-	int length = snprintf(out, bytes, "%d", played_pid(scheduler_self->rank));
-	return length < (int)bytes ? length : (ssize_t)bytes;
+	if (strcmp(path, "/proc/self") == 0 && scheduler_self->rank >= 0) {
+		int length = snprintf(out, bytes, "%d", played_pid(scheduler_self->rank));
+		return length < (int)bytes ? length : (ssize_t)bytes;
+	}
+	if (strcmp(path, "/proc/self/exe") == 0) {
+		if (program_bytes <= 0)
+			program_bytes = __real_readlink(path, program, sizeof program);
+		return copy_out(program, program_bytes, out, bytes);
+	}
+	const struct memory_file *file = find_memory_file(path);
+	return file ? copy_out(file->link, file->link_bytes, out, bytes)
+		    : __real_readlink(path, out, bytes);
 }
 
 FILE *__real_fopen64(const char *path, const char *mode);
