@@ -2,8 +2,8 @@
  * Threads that the first process makes ahead, and that need no kernel thread afterwards. Each one
  * waits for its first turn. What a thread is made of lies in memory: its stack, with the registers
  * it has saved, and its thread-local storage. So a process that is forked has these threads, too,
- * and gives them the turn on its only kernel thread (turns.h). To make and end a kernel thread for
- * each of them took a seventh of the time of a schedule, in small ones a quarter. */
+ * and gives them the turn on its only kernel thread (turns.h). A schedule then makes no kernel
+ * threads, and leaves none for the kernel to clean up. */
 #ifndef TEST_EXPLORE_PARKED_H
 #define TEST_EXPLORE_PARKED_H
 
