@@ -200,6 +200,7 @@ static void be_late(struct runner_rank *self, bool nonblocking)
 	if (self->rank < last)
 		GIVES(LS_TIMED_OUT, receive_late(group, self->rank + 1, nonblocking));
 	runner_meet(self);
+	GIVES(LS_TIMED_OUT, ls_barrier(group, NULL)); /* another host may learn of it only here */
 	char want[64];
 	snprintf(want, sizeof want, "rank %d is elsewhere", last);
 	is_closed(group, LS_TIMED_OUT, last, want);
