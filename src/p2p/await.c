@@ -242,10 +242,10 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 }
 
 /* LS_OK when one of the operations is complete, or a thread that closes a group wants to take
- * over. */
+ * over. *late: the thread's slot may still show a wait that has timed out. */
 static ls_status make_progress(struct world *world, ls_request *const *ops, int count,
 			       const struct progress_pause *pause,
-			       struct progress_self_only *self_only, bool *more)
+			       struct progress_self_only *self_only, bool *more, bool *late)
 {
 	struct p2p_pass pass = {.ops = ops, .count = count};
 	ls_status waited = LS_OK;
@@ -255,13 +255,15 @@ static ls_status make_progress(struct world *world, ls_request *const *ops, int 
 		pass.words = world->p2p.to_await.words;
 		pass.word_max = world->p2p.to_await.max - P2P_EXTRA_WORDS;
 		p2p_progress_pass(world, &pass);
-		if (waited == LS_TIMED_OUT)
+		if (*late)
 			wait_hide(&first_of(ops, count)->group->waiter);
+		*late = false;
 		*more = pass.more;
 		bool complete = is_any_complete(ops, count);
 		bool waits = !complete && (!pass.more || clock_now_ns() >= pause->at_ns);
 		if (waits)
 			status = wait_after_pass(world, &pass, pause, self_only, &waited);
+		*late = waits && waited == LS_TIMED_OUT;
 		if (pass.head)
 			progress_op_unref(pass.head);
 		if (complete || status != LS_OK || atomic_load(&world->p2p.wanted))
@@ -407,7 +409,7 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	return status;
 }
 
-/* *late: the thread's slot may still show a wait that has timed out. */
+/* *late: as in make_progress. */
 static ls_status await_any(struct ls_request *const *ops, int count,
 			   const struct progress_pause *pause, bool *late)
 {
@@ -417,7 +419,7 @@ static ls_status await_any(struct ls_request *const *ops, int count,
 		ls_status status;
 		bool more = false;
 		if (p2p_take(&world->p2p)) {
-			status = make_progress(world, ops, count, pause, &self_only, &more);
+			status = make_progress(world, ops, count, pause, &self_only, &more, late);
 			p2p_release(world, more);
 		} else {
 			status = await_progress(world, ops, count, pause, &self_only);

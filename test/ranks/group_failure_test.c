@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "caught.h"
@@ -215,6 +216,38 @@ void a_chain_is_late(struct runner_rank *self)
 void a_chain_is_late_handle(struct runner_rank *self)
 {
 	be_late(self, true);
+}
+
+/* Another operation reaches its limit a moment before the wait ends, and the thread comes to look
+ * after both. Then the rank is in no wait any more. The timer's slack makes it come late. */
+void a_wait_ends_at_the_limit_of_another(struct runner_rank *self)
+{
+	enum { SOON_MS = 200 };
+	ls_group *world = runner_open(self), *group = all_reversed(self, world);
+	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = SOON_MS},
+			       later = {.size = sizeof later, .timeout_ms = 4 * SOON_MS};
+	int32_t values[2];
+	ls_request *late, *request;
+	works(group);
+	works(world);
+	if (self->rank == 0) {
+		CHECK(prctl(PR_SET_TIMERSLACK, 5000000L) == 0);
+		OK(ls_irecv(world, &values[1], 1, LS_INT32, 1, NULL, &request));
+		OK(ls_irecv(group, &values[0], 1, LS_INT32, 0, &soon, &late));
+		GIVES(LS_PENDING, ls_wait(request, SOON_MS));
+	} else {
+		GIVES(LS_TIMED_OUT, ls_recv(world, values, 1, LS_INT32, 0, &later));
+	}
+	runner_meet(self);
+	is_closed(world, LS_TIMED_OUT, 0, "rank 0 is elsewhere");
+	if (self->rank == 0) {
+		GIVES(LS_TIMED_OUT, ls_wait(request, 0));
+		ls_request_free(request);
+		GIVES(LS_TIMED_OUT, ls_wait(late, 0));
+		ls_request_free(late);
+	}
+	ls_group_close(group);
+	ls_group_close(world);
 }
 
 /* The limit also holds for the split, so it leaves time for a rank that starts late. */

@@ -280,6 +280,7 @@ const struct runner_test runner_tests[] = {
 	ALGORITHM(a_time_out_closes_one_group, "doubling", R(5)),
 	TEST(a_chain_is_late, R(3) | R(5)),
 	TEST(a_chain_is_late_handle, R(3) | R(5)),
+	TEST(a_wait_ends_at_the_limit_of_another, R(2)),
 	TEST(the_time_limit_is_inherited, FEW),
 	TEST(a_rank_left_one_group, FEW),
 	SETTING(leaving_wakes_who_sleeps, "unlooked", "LOOK_MS=10000", R(2), PROCESSES,
