@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The doorbell, and its count of sleepers (src/base/wait.c).
+ * The doorbell, and its count of sleepers (src/base/wait.c, wait_bell.c).
  *
  * Property: no wake-up is lost. A lost one shows as an end state in which a waiter sleeps forever.
  * No time limit here could hide it.
