@@ -30,7 +30,7 @@ static inline bool wait_word_is_there(const struct wait_word *word)
 	return (int64_t)(now - word->edge.value) >= 0;
 }
 
-/* A thread is about to sleep at the bell, until any signaller wakes it; it has stopped. */
+/* Count a thread that is about to sleep at the bell, where any signaller wakes it; and end that. */
 void wait_count_sleeper(struct wait_bell *bell);
 void wait_uncount_sleeper(struct wait_bell *bell);
 /* After a thread that is counted has read `wakeups`, and before it tests its words for the last
