@@ -131,6 +131,13 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DEVICE_STREAMS                  \
 	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
 		"device %s: stream %p can use no memory, as %d other streams have blocks%s"
+#define MESSAGE_DEVICE_STREAM                  \
+	"LS-DEVICE-STREAM", SETTING_LOG_ERROR, \
+		"stream %p is not one of device %s, so this call cannot use it%s"
+#define MESSAGE_DEVICE_STREAM_GONE                                                         \
+	"LS-DEVICE-STREAM-GONE", SETTING_LOG_WARN,                                         \
+		"stream %p of device %s has been destroyed, but still has blocks: nobody " \
+		"can tell when its work is done. Call ls_device_forget before you destroy it"
 #define MESSAGE_DEVICE_CAPTURED                  \
 	"LS-DEVICE-CAPTURED", SETTING_LOG_ERROR, \
 		"stream %p of device %s is being captured for a graph, so this call cannot use it%s"

@@ -160,7 +160,8 @@ struct driver_ops {
 	 * message; then the memory is still the caller's. */
 	LS_CHECKED ls_status (*give)(struct driver *driver, const struct driver_segment *segment);
 	/* Whether the driver does not do what is enqueued on the stream now, but keeps it for a
-	 * graph. Errors: LS_SYSTEM. */
+	 * graph. Errors: LS_BAD_ARGUMENT, without a message (the device has no such stream);
+	 * LS_SYSTEM, with one. */
 	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
 	/* Finds the queue of a stream. This calls no driver: it never blocks, and locks may be
 	 * held. NULL: the plugin knows nothing of queues. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How far streams are, by marks that the device stores. The pool does not ask the driver, because
  * an answer may take as long as a kernel. */
+#include "base/messages.h"
 #include "pool/bins.h"
 
 bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number)
@@ -65,7 +66,11 @@ void pool_put_marks(struct pool *pool)
 		stream->putting = false;
 		if (status != LS_OK)
 			stream->issued--;
+		bool says = status == LS_BAD_ARGUMENT && !stream->is_gone;
+		stream->is_gone = status == LS_BAD_ARGUMENT;
 		lock_pool_release(&pool->lock);
+		if (says) /* once: a thread that waits for memory tries again all the time */
+			MESSAGE_SAY(MESSAGE_DEVICE_STREAM_GONE, handle, pool->name);
 		if (status == LS_OK)
 			i--; /* another thread may have wanted the next mark meanwhile */
 		/* A thread that waits for that number tries again; another one may wait for this

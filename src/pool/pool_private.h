@@ -72,6 +72,7 @@ struct pool_stream {
 	bool putting; /* a thread is about to enqueue mark `issued` on the stream */
 	/* The program has no such stream, or not any more: it has reached every number. */
 	bool forgotten;
+	bool is_gone; /* the program was told that it has destroyed a stream that is needed */
 	/* blocks that belong to it, and its uses of other streams' blocks */
 	uint32_t blocks;
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */

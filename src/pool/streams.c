@@ -51,7 +51,7 @@ static int take_slot(struct pool *pool) LOCK_REQUIRES(pool)
 		return -1;
 	if (slot == pool->stream_count)
 		pool->stream_count++;
-	stream->forgotten = false;
+	stream->forgotten = stream->is_gone = false;
 	stream->wanted = stream->issued;
 	return slot;
 }
@@ -63,13 +63,16 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 	wait_foreign_call_begin(pool->options.waiter, "the driver, about a stream");
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	wait_foreign_call_end(pool->options.waiter);
-	if (status == LS_OK && captured) {
-		char from[TRACE_CALLER_BYTES];
-		trace_caller_text(from, sizeof from);
-		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, handle, pool->name, from);
-		status = LS_UNSUPPORTED;
+	if (status != LS_BAD_ARGUMENT && (status != LS_OK || !captured))
+		return status;
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
+	if (status == LS_BAD_ARGUMENT) {
+		MESSAGE_SAY(MESSAGE_DEVICE_STREAM, handle, pool->name, from);
+		return LS_BAD_ARGUMENT;
 	}
-	return status;
+	MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, handle, pool->name, from);
+	return LS_UNSUPPORTED;
 }
 
 static int enter_slot(struct pool *pool, void *handle)

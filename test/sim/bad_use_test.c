@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/capture.h"
 #include "job_fixture.h"
 
 /* Whether the last message of the calling thread has this text. */
@@ -62,15 +63,18 @@ static void refuses_stream(struct rank *rank, void *stream)
 	MUST(ls_wait(op, 0) == LS_OK);
 	ls_request_free(op);
 	options = (struct ls_call_options){.size = sizeof options, .stream = stream};
+	char said[96];
+	snprintf(said, sizeof said, "stream %p is not one of device sim:%d, so this call", stream,
+		 rank->rank);
 	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &options) ==
 	     LS_BAD_ARGUMENT);
-	MUST(has_said("the stream is not one of this device"));
+	MUST(has_said(said));
 	MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
 	MUST(ls_recv(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
 	MUST(ls_device_alloc(rank->group, 1, stream, &none) == LS_BAD_ARGUMENT && !none);
-	MUST(has_said("the stream is not one of this device"));
+	MUST(has_said(said));
 	MUST(ls_device_record(rank->group, block, stream) == LS_BAD_ARGUMENT);
-	MUST(has_said("the stream is not one of this device"));
+	MUST(has_said(said));
 	MUST(ls_device_free(rank->group, block) == LS_OK);
 }
 
@@ -85,6 +89,38 @@ static void refuses_other_streams(struct rank *rank)
 	refuses_stream(rank, closed);
 	/* None of these was a collective. */
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);
+}
+
+/* Of a stream that was destroyed while its block was in use, nobody can tell when it is done. */
+static void destroys_a_stream(struct rank *rank)
+{
+	struct sim_stream *stream;
+	struct ls_device_stats stats = {.size = sizeof stats};
+	void *block;
+	MUST(sim_stream_open(rank->sim, rank->rank, &stream) == SIM_OK);
+	MUST(ls_device_alloc(rank->group, 1000, stream, &block) == LS_OK);
+	MUST(sim_stream_close(stream) == SIM_OK);
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+	for (int i = 0; i < 3; i++) /* each tries to learn it */
+		MUST(ls_device_trim(rank->group, 0) == LS_OK);
+	MUST(ls_device_stats(rank->group, &stats) == LS_OK && stats.reserved > 0);
+	MUST(ls_device_forget(rank->group, stream) == LS_OK);
+	MUST(ls_device_trim(rank->group, 0) == LS_OK);
+	MUST(ls_device_stats(rank->group, &stats) == LS_OK && stats.reserved == 0);
+}
+
+static void tells_once_of_a_destroyed_stream(void **state)
+{
+	struct capture capture;
+	int times = 0;
+	(void)state;
+	capture_begin(&capture);
+	run_job(destroys_a_stream, "free=at_once");
+	const char *said = capture_end(&capture);
+	assert_non_null(strstr(said, "Call ls_device_forget before"));
+	for (; (said = strstr(said, "has been destroyed, but still has blocks")) != NULL; said++)
+		times++;
+	assert_int_equal(times, RANKS);
 }
 
 /* Frees a block after its group was closed, and another one opened. */
@@ -207,6 +243,7 @@ static void devices_that_do_not_exist(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
+					   cmocka_unit_test(tells_once_of_a_destroyed_stream),
 					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
 					   cmocka_unit_test(devices_that_do_not_exist)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,11 +120,8 @@ static ls_status give(struct driver *driver, const struct driver_segment *segmen
 
 static ls_status capturing(struct driver *driver, void *stream, bool *out)
 {
-	if (!sim_is_stream(of(driver), driver->index, stream)) {
-		driver->say(MESSAGE_DEVICE_CALL, "sim_is_captured",
-			    "the stream is not one of this device");
+	if (!sim_is_stream(of(driver), driver->index, stream))
 		return LS_BAD_ARGUMENT;
-	}
 	return say(driver, "sim_is_captured", sim_is_captured(stream, out));
 }
 
