@@ -37,6 +37,9 @@ void group_device_close(struct world *world);
 
 /* ---- launch_calls.c ---- */
 
+/* The group is being closed. If this thread is in a launch of it, says so, and ends the launch: the
+ * device would be waited for in vain, and its gate may not exist any more at ls_launch_end. */
+void group_launch_close(const ls_group *group);
 /* Notes how a call has enqueued an operation on a stream, for ls_launch_end. */
 void group_launch_note(ls_status status);
 /* Whether the calling thread is between ls_launch_begin and ls_launch_end. */

@@ -2,6 +2,7 @@
  * Launches that belong together: ls_launch_begin and ls_launch_end. Between the two the gates of
  * the devices let no memory go back to the driver. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/messages.h"
@@ -17,7 +18,8 @@ enum { LAUNCH_GROUPS = 64 };
 struct launch {
 	struct pool_gate *gates[LAUNCH_GROUPS];
 	int count;
-	const ls_group *group; /* the first one, to tell a forked child */
+	const ls_group *groups[LAUNCH_GROUPS]; /* the first one tells a forked child */
+	int group_count;
 	ls_status first;
 };
 
@@ -41,7 +43,7 @@ static void close_gates(void)
 /* Drops a launch that was begun before this process was forked: it is the parent's. False: none. */
 static bool drop_parents(void)
 {
-	if (!launch || world_is_usable(launch->group))
+	if (!launch || world_is_usable(launch->groups[0]))
 		return false;
 	drop_launch();
 	return true;
@@ -114,12 +116,24 @@ ls_status ls_launch_begin(ls_group *const *groups, int count)
 		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "no memory for ls_launch_begin");
 		return LS_OUT_OF_MEMORY;
 	}
-	launch->group = groups[0];
+	memcpy(launch->groups, groups, (size_t)count * sizeof(ls_group *));
+	launch->group_count = count;
 	for (int i = 0; status == LS_OK && i < count; i++)
 		status = open_gate(groups[i]);
 	if (status != LS_OK)
 		close_gates();
 	return status;
+}
+
+void group_launch_close(const ls_group *group)
+{
+	for (int i = 0; launch && i < launch->group_count; i++) {
+		if (launch->groups[i] != group)
+			continue;
+		group_bad_state("ls_group_close", "this thread", "in a launch of the group",
+				"in none: call ls_launch_end first. The launch ends here");
+		close_gates();
+	}
 }
 
 void group_launch_note(ls_status status)

@@ -453,6 +453,7 @@ void ls_group_close(ls_group *group)
 			group_not_open("ls_group_close", group);
 		return;
 	}
+	group_launch_close(group);
 	struct world *world = group->world;
 	bool all = group->id == WORLD_GROUP_ID;
 	if (all) {

@@ -123,6 +123,36 @@ static void tells_once_of_a_destroyed_stream(void **state)
 	assert_int_equal(times, RANKS);
 }
 
+/* Closes a group in a launch of it, which ends the launch: no memory stays put off. */
+static void closes_a_group_in_a_launch(void **state)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .rendezvous = "unix:sim-closed-in-launch",
+					   .device = "sim:0"};
+	ls_group *group, *part;
+	struct capture capture;
+	void *block;
+	(void)state;
+	for (int closes_part = 0; closes_part < 2; closes_part++) {
+		assert_int_equal(ls_group_open(&options, &group), LS_OK);
+		part = group;
+		if (closes_part)
+			assert_int_equal(ls_group_split(group, 0, 0, &part), LS_OK);
+		ls_group *groups[] = {group, part};
+		assert_int_equal(ls_launch_begin(groups, 2), LS_OK);
+		assert_int_equal(ls_device_alloc(group, (size_t)4 << 20, NULL, &block), LS_OK);
+		assert_int_equal(ls_device_free(group, block), LS_OK);
+		capture_begin(&capture);
+		ls_group_close(part);
+		assert_non_null(strstr(capture_end(&capture), "in a launch of the group, but must "
+							      "be in none: call ls_launch_end"));
+		assert_int_equal(ls_launch_end(), LS_BAD_ARGUMENT);
+		if (closes_part)
+			ls_group_close(group);
+	}
+}
+
 /* Frees a block after its group was closed, and another one opened. */
 static void refuses_blocks_of_a_closed_group(void **state)
 {
@@ -244,6 +274,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
 					   cmocka_unit_test(tells_once_of_a_destroyed_stream),
+					   cmocka_unit_test(closes_a_group_in_a_launch),
 					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
 					   cmocka_unit_test(devices_that_do_not_exist)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
