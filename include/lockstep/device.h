@@ -149,10 +149,11 @@ LS_EXPORT LS_CHECKED ls_status ls_request_follow(ls_request *request, void *stre
  * driver of these devices: the driver could wait for a first part, whose partner this thread has
  * not enqueued yet. Several threads may each launch for their own devices, or one thread for all.
  * count: 1 to 64 groups, each with a device. The caller must not close a listed group before
- * ls_launch_end (ls_group_close says so, and ends the launch), and launches cannot be nested. The call waits while memory is being given back, up
- * to the time limit. Errors: LS_BAD_ARGUMENT (also if the groups are of several ranks, and the
- * driver's calls wait for their own work: the first rank's operation would wait for the second
- * rank's), LS_TIMED_OUT, LS_FORKED; then no launch has begun. */
+ * ls_launch_end (ls_group_close says so, and ends the launch), and launches cannot be nested. The
+ * call waits while memory is being given back, up to the time limit. Errors: LS_BAD_ARGUMENT (also
+ * if the groups are of several ranks, and the driver's calls wait for their own work: the first
+ * rank's operation would wait for the second rank's), LS_TIMED_OUT, LS_FORKED; then no launch has
+ * begun. */
 LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int count);
 /* Ends the launch. Returns the first error of the calls that enqueued an operation in between; each
  * of them has returned its own error, too. Errors: LS_BAD_ARGUMENT (this thread has begun no
