@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws how each exhibit deadlocks: timelines.py EXPLORE [FILE | --check]. Finds the first seed with which it does, replays that
 schedule, and writes a row for each statement that a thread comes to: to FILE, which is doc/museum.md, or to the output. --check
-only tells of each whether it shows who comes to what and stays where."""
+only tells of each whether it shows who comes to what and stays where, and whether doc/museum.md has its description."""
 import os
 import re
 import subprocess
@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+DOC = os.path.join(HERE, '..', '..', 'doc', 'museum.md')
 FRAME = re.compile(r'(\S+) \((\S+?):(\d+)\)$')
 BLOCKED = re.compile(r'(?m)^thread (\d+), .*: blocked, (.*)\n((?:    .*\n)*)')
 # What is part of a statement of an exhibit, and not one itself.
@@ -176,13 +177,17 @@ def draw(explore, name):
     return '\n'.join(row.rstrip() for row in rows)
 
 
-def section(explore, name):
+def title(name):
+    """The heading of an exhibit, and what its source says of it."""
     comment = re.search(r'/\* ---- %s ----\n(.*?)\*/' % name, SOURCE, re.S)[1]
-    if comment.strip().startswith('* The same, but'):
-        comment = comment.replace('The same, but', 'As `allocator-lock`, but')
     words = ' '.join(line.strip(' *') for line in comment.split('\n')).strip()
+    words = re.sub('^The same ', 'As `allocator-lock`, ', words)
+    return '\n## %s\n\n%s\n' % (name, textwrap.fill(words, 127))
+
+
+def section(explore, name):
     remedy = textwrap.fill('**Remedy.** ' + REMEDIES[name], 127, break_long_words=False, break_on_hyphens=False)
-    return '\n## %s\n\n%s\n\n```\n%s\n```\n\n%s\n' % (name, textwrap.fill(words, 127), draw(explore, name), remedy)
+    return '%s\n```\n%s\n```\n\n%s\n' % (title(name), draw(explore, name), remedy)
 
 
 def main():
@@ -190,9 +195,13 @@ def main():
     if sys.argv[2:] == ['--check']:
         drawn = {name: draw(sys.argv[1], name) for name in names}
         bad = [name for name, rows in drawn.items() if '✗' not in rows or '┌ rank 0, first thread' not in rows or rows.count('●') < 2]
+        with open(DOC, encoding='utf-8') as file:
+            text = file.read()
+        old = [name for name in names if title(name) not in text]
+        print(*('doc/museum.md does not say of %s what exhibits.c says: make museum' % name for name in old), sep='\n', end='\n' if old else '')
         print(*('not drawn: %s\n%s' % (name, drawn[name]) for name in bad), '%d passed, %d failed' % (len(names) - len(bad), len(bad)),
               sep='\n')
-        sys.exit(bool(bad))
+        sys.exit(bool(bad or old))
     text = INTRO + ''.join(section(sys.argv[1], name) for name in names) + FORK
     if len(sys.argv) > 2:
         with open(sys.argv[2], 'w', encoding='utf-8') as out:
