@@ -54,7 +54,7 @@ refuses() {
 
 if [ -z "$clang" ]; then
 	echo "not ok - no clang found; set CLANG"
-	echo "0 passed, 15 failed"
+	echo "0 passed, 16 failed"
 	exit 1
 fi
 
@@ -70,6 +70,7 @@ refuses alloc_under_lock "cannot call function 'pool_alloc' while lock level 'lo
 refuses record_under_lock "cannot call function 'pool_record' while lock level 'lock_level_gate' is held"
 refuses launch_under_lock "cannot call function 'pool_gate_begin' while lock level 'lock_level_pool' is held"
 refuses give_under_lock "cannot call function 'pool_gate_give' while lock level 'lock_level_pool' is held"
+refuses driver_call_under_lock "cannot call function 'wait_foreign_call_begin' while lock level 'lock_level_pool' is held"
 refuses mark_under_lock "cannot call function 'pool_put_marks' while lock level 'lock_level_pool' is held"
 refuses unguarded_pool "writing variable 'puts' requires holding lock level 'lock_level_pool'"
 refuses unguarded_gate "writing variable 'first' requires holding lock level 'lock_level_gate'"
