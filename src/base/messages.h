@@ -143,7 +143,7 @@ const struct message_help *message_help_find(const char *id);
 		"stream %p of device %s is being captured for a graph, so this call cannot use it%s"
 #define MESSAGE_DEVICE_EXHAUSTED                  \
 	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
-		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight"
+		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s"
 #define MESSAGE_DEVICE_NO_BLOCK \
 	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%s: %p is no block of device %s%s"
 #define MESSAGE_DEVICE_FREED \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a pool has: its counters, its blocks, and whether they are valid. Changes nothing. */
+#include "base/messages.h"
+#include "trace/trace.h"
 #include "pool/bins.h"
 
 void pool_stats(struct pool *pool, struct pool_stats *out)
@@ -122,4 +124,14 @@ bool pool_is_valid(struct pool *pool)
 		bytes[POOL_PENDING] == trace_memory_get(&counters->pending);
 	lock_pool_release(&pool->lock);
 	return valid;
+}
+
+void pool_say_exhausted(struct pool *pool, size_t bytes)
+{
+	struct pool_stats stats;
+	char from[TRACE_CALLER_BYTES];
+	pool_stats(pool, &stats);
+	trace_caller_text(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_DEVICE_EXHAUSTED, bytes, pool->name, stats.live, stats.cached,
+		    stats.pending, stats.put_off, from);
 }

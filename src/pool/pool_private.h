@@ -244,6 +244,9 @@ struct pool_patience {
  * or this thread must not wait. */
 LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,
 				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
+
+/* ---- contents.c ---- */
+
 /* Says why there are no `bytes` bytes. */
 void pool_say_exhausted(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
 

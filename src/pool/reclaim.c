@@ -353,14 +353,6 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_pati
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }
 
-void pool_say_exhausted(struct pool *pool, size_t bytes)
-{
-	struct pool_stats stats;
-	pool_stats(pool, &stats);
-	MESSAGE_SAY(MESSAGE_DEVICE_EXHAUSTED, bytes, pool->name, stats.live, stats.cached,
-		    stats.pending, stats.put_off);
-}
-
 /* ---- the end ---- */
 
 /* A stream may have work for any block of the pool, whoever was said to use it. */
