@@ -66,8 +66,9 @@ struct ls_call_options {
 	/* Not NULL: the call does not block, unless `resumable` is 1, and *request is the handle,
 	 * which the caller frees with ls_request_free. *request is NULL on failure. */
 	ls_request **request;
-	/* Not NULL: called when the operation is complete. The call does not block then, even
-	 * without `request`; without `request` there is no handle. */
+	/* Not NULL: called when the operation is complete; not if the call returns an error. The
+	 * call does not block then, even without `request`; without `request` there is no
+	 * handle. */
 	ls_request_callback *callback;
 	void *callback_data;
 	/* For LS_PREMUL_SUM: this rank's elements are multiplied by it. Ranks may pass different

@@ -33,9 +33,9 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 	return status;
 }
 
-/* The last part of queue_collective for a collective on a stream. The collective is queued before
- * it is enqueued on the stream, so that reports show it while the driver blocks. If the launch
- * cannot be claimed, it is queued all the same, because peers wait for it: it fails the group. */
+/* The last part of queue_collective for a collective on a stream. It is queued before it is put
+ * there, so that reports show it while the driver blocks; and also if the launch cannot be claimed,
+ * because peers wait for it: it fails the group. */
 static ls_status queue_on_stream(struct ls_request *op, const struct ls_call_options *options,
 				 const void *site, struct ls_request **held)
 {
@@ -50,14 +50,14 @@ static ls_status queue_on_stream(struct ls_request *op, const struct ls_call_opt
 	progress_op_limit(op, options);
 	ls_status claimed = progress_stream_claim(op, &launch);
 	progress_op_ref(op);
+	if (options->request)
+		*options->request = op; /* before the callback, which may free it */
 	progress_lane_enqueue(op, options, site);
 	progress_thread_wake(op->group); /* the launch may need the progress thread */
 	status = progress_stream_launch(op, claimed, &launch);
 	group_launch_note(status);
-	if (status == LS_OK && options->request)
-		*options->request = op;
-	else if (options->request)
-		progress_op_free_handle(op); /* the operation fails, and the call has said so */
+	if (status != LS_OK)
+		group_op_withdraw(options->request);
 	if (status == LS_OK && held)
 		*held = op;
 	else

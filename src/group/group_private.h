@@ -129,6 +129,9 @@ void group_batch_unjoin(struct ls_request *batch, struct ls_request *op, ls_stat
 
 /* ---- handles.c ---- */
 
+/* The call that has stored the handle *op returns an error: frees the handle, and sets *op to NULL.
+ * op: NULL, if the caller wants no handle. */
+void group_op_withdraw(struct ls_request **op);
 /* Waits for the handle *op as ls_wait does. Returns LS_PENDING; or the operation's status, and then
  * the handle is freed and *op is NULL. */
 ls_status group_op_await(struct ls_request **op);

@@ -189,6 +189,14 @@ void ls_request_free(ls_request *op)
 	progress_op_free_handle(op);
 }
 
+void group_op_withdraw(struct ls_request **op)
+{
+	if (!op)
+		return;
+	progress_op_free_handle(*op);
+	*op = NULL;
+}
+
 ls_status group_op_await(struct ls_request **op)
 {
 	ls_status status = ls_wait(*op, 0);

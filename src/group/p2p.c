@@ -142,10 +142,8 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	}
 	if (on_stream) {
 		status = launch_on_stream(op);
-		if (status != LS_OK && out) {
-			*out = NULL;
-			progress_op_free_handle(op);
-		}
+		if (status != LS_OK)
+			group_op_withdraw(out);
 		progress_op_unref(op);
 	}
 	return status;

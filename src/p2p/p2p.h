@@ -197,7 +197,7 @@ struct ls_request *p2p_head(struct world_p2p *p2p);
  * callback, or in its stream. */
 static inline bool p2p_wakes(const struct ls_request *op)
 {
-	return op->callback || op->on_stream;
+	return op->on_stream || op->callback; /* a launch may drop the callback */
 }
 /* Under the list's lock: an operation that wakes a thread, and can never complete without the
  * members `gone`; *peer as in progress_op_need; NULL: none. *again: an operation may need them

@@ -153,10 +153,10 @@ ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 	struct pool *pool = op->group->world->device->pool;
 	bool stored = false;
 	ls_status status = claimed;
-	if (!op_stream_begin_launch(&op->base)) {
+	if (!op_stream_begin_launch(&op->base)) { /* the operation has failed */
 		if (claimed == LS_OK)
 			pool_launch_unclaim(pool, launch);
-		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* the operation has failed */
+		return op->callback ? LS_OK : progress_op_fail(op, LS_ABORTED, -1, NULL);
 	}
 	if (status == LS_OK)
 		status = pool_launch_begin(pool, &op->group->waiter,
@@ -167,6 +167,9 @@ ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 	}
 	if (op->access && stored)
 		races_launched(op->group->world->races, op->access, launch->done, launch->number);
+	/* No other thread ends the operation before op_stream_launched. */
+	if (status != LS_OK)
+		op->callback = NULL;
 	op_stream_launched(&op->base, status);
 	/* Peers wait for the operation, so an error fails the group. */
 	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, NULL);

@@ -140,8 +140,9 @@ LS_CHECKED ls_status progress_stream_claim(struct ls_request *op, struct pool_la
 /* Enqueues the operation, which has begun, on the stream. claimed: what progress_stream_claim
  * returned; the claim ends. The call waits for room in the stream's queue, or until the operation
  * has arrived; other threads can advance it meanwhile. The caller holds a reference to it. After an
- * error the group has failed, and the thread that advances its operations ends this one. Errors:
- * the cause of the group. */
+ * error the group has failed, and the thread that advances its operations ends this one, but calls
+ * no callback. If the callback has been called already, or will be, this returns LS_OK. Errors: the
+ * cause of the group. */
 LS_CHECKED ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 					    struct pool_launch *launch);
 /* Makes `stream` wait until the launched operation is done in its own stream. Errors:
