@@ -5,13 +5,14 @@
 #include <signal.h>
 
 #include "pool/pool_fixture.h"
+#include "base/wait_fixture.h"
 
 enum { MIB = 1 << 20 };
 
 /* The time limit only ends the test if the thread is not told. */
 static uint64_t limit(void)
 {
-	return clock_now_ns() + UINT64_C(3000000000);
+	return clock_now_ns() + UINT64_C(10000000000);
 }
 
 static struct scene {
@@ -20,6 +21,7 @@ static struct scene {
 	uint64_t number;
 	void *block;
 	pthread_t thread;
+	_Atomic uint32_t tid; /* of the thread that allocates */
 	bool met;
 	ls_status status;
 } scene;
@@ -42,8 +44,12 @@ static void launch_on(struct driver *driver)
 static void *alloc_more(void *unused)
 {
 	void *block;
-	scene.status = pool_alloc(scene.device->pool, 44 * MIB, &scene.device->streams[1], limit(),
+	uint64_t until_ns = limit();
+	atomic_store(&scene.tid, (uint32_t)gettid());
+	scene.status = pool_alloc(scene.device->pool, 44 * MIB, &scene.device->streams[1], until_ns,
 				  &block);
+	if (clock_now_ns() >= until_ns) /* what has come is seen then, too */
+		scene.status = LS_TIMED_OUT;
 	return unused;
 }
 
@@ -165,26 +171,38 @@ static void a_broken_device_ends_the_wait(void **state)
 	device_end(device);
 }
 
-/* Another device of the gate breaks, whose launch was in flight. */
-static void another_broken_device_ends_the_wait(void **state)
+/* ---- another device of the gate, whose launch was in flight ---- */
+
+/* The device is one of another rank, which has a bell of its own. It completes the launch, or
+ * breaks. */
+static void another_device_ends_the_wait(bool breaks)
 {
-	(void)state;
 	begin(true);
 	struct device *device = scene.device;
-	struct driver other = {.ops = &device->ops, .bell = &device->bell, .state = device};
+	struct wait_bell bell = {0};
+	struct driver other = {.ops = &device->ops, .bell = &bell, .state = device};
 	free_block(device, take_block(device, 40 * MIB, 0));
 	launch_on(&other);
 	pool_trim(device->pool, 0);
 	pool_trim(device->pool, 0);
 	assert_int_equal(stats_of(device).put_off, 40 * MIB);
 	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
-	while (atomic_load(&device->bell.sleepers) == 0)
-		sched_yield();
-	driver_broke(&other, LS_SYSTEM);
+	EVENTUALLY(atomic_load(&device->bell.sleepers) > 0 && is_asleep(scene.tid));
+	if (breaks)
+		driver_broke(&other, LS_SYSTEM);
+	else
+		driver_stored(&other, &scene.inflight->done, scene.number);
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(scene.status, LS_OK);
 	pool_inflight_close(scene.inflight);
 	device_end(device);
+}
+
+static void a_launch_of_another_rank_ends_the_wait(void **state)
+{
+	(void)state;
+	another_device_ends_the_wait(false);
+	another_device_ends_the_wait(true);
 }
 
 /* ---- signal handlers run ---- */
@@ -286,7 +304,7 @@ int main(void)
 		cmocka_unit_test(a_mark_that_was_in_the_way_is_followed_by_another),
 		cmocka_unit_test(a_mark_that_was_refused_is_put_while_it_waits),
 		cmocka_unit_test(a_broken_device_ends_the_wait),
-		cmocka_unit_test(another_broken_device_ends_the_wait),
+		cmocka_unit_test(a_launch_of_another_rank_ends_the_wait),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_wait_for_memory),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_close),
 	};

@@ -130,6 +130,17 @@ int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max)
 	return count;
 }
 
+bool pool_gate_is_unheard(const struct pool_gate *gate, const struct wait_bell *bell)
+{
+	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
+		const struct pool_inflight *inflight = &gate->inflight[i];
+		const struct driver *driver = atomic_load(&inflight->driver);
+		if (driver && driver->bell != bell && is_in_flight(inflight))
+			return true;
+	}
+	return false;
+}
+
 /* ---- launches ---- */
 
 /* Returns when the give that is under way has ended. */

@@ -135,6 +135,9 @@ void pool_gate_visit(struct pool_gate *gate, const void *owner,
  * pool_gate_wait_end. pool_gate_words writes at most `max` words, and returns how many there
  * are. */
 int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max);
+/* Whether something is in flight on a device of another rank, which wakes only those that sleep on
+ * that rank's bell: a thread that waits on this one then has to look again from time to time. */
+bool pool_gate_is_unheard(const struct pool_gate *gate, const struct wait_bell *bell);
 /* Call when something else has changed for which waiting threads may look: wakes them. One load if
  * no thread waits. */
 void pool_gate_wake(struct pool_gate *gate) LOCK_AVOIDS(gate);

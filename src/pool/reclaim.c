@@ -254,11 +254,12 @@ bool pool_make_room(struct pool *pool, size_t bytes)
 enum { WORDS = 64, GATE_WORDS = 32, AGAIN_NS = 10000000 };
 
 /* Adds words whose change may free something, after the gate's. Returns how many words there are
- * then. *refused: a mark is wanted that the driver has refused, or that a capture prevents. */
-static int add_words(struct pool *pool, struct wait_word *words, int count, bool *refused)
+ * then. *again: nobody wakes the thread when the device of another rank is done, or when the driver
+ * takes a mark that it has refused, or that a capture prevents. */
+static int add_words(struct pool *pool, struct wait_word *words, int count, bool *again)
 {
 	const _Atomic uint64_t *broken = &pool->options.driver->broken;
-	*refused = false;
+	*again = pool_gate_is_unheard(pool->options.gate, pool->options.waiter->bell);
 	if (atomic_load(broken) == 0)
 		words[count++] = (struct wait_word){.word = broken,
 						    .edge = {.value = 1, .owner = -1, .peer = -1}};
@@ -273,8 +274,8 @@ static int add_words(struct pool *pool, struct wait_word *words, int count, bool
 			words[count++] = (struct wait_word){
 				.word = &stream->done,
 				.edge = {.value = done + 1, .owner = -1, .peer = -1}};
-		*refused |= stream->wanted > stream->issued && stream->issued == done &&
-			    !stream->putting;
+		*again |= stream->wanted > stream->issued && stream->issued == done &&
+			  !stream->putting;
 	}
 	lock_pool_release(&pool->lock);
 	return count;
@@ -300,14 +301,13 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_pa
 	struct pool_waiting waiting;
 	struct wait_word words[WORDS];
 	ls_status status = LS_OK;
-	bool refused;
+	bool again;
 	int peer;
 	pool_gate_wait_begin(gate, &waiting, pool->options.waiter->bell);
 	int count = pool_gate_words(gate, words, GATE_WORDS);
 	bool partial = count > GATE_WORDS;
-	count = add_words(pool, words, partial ? GATE_WORDS : count, &refused);
-	/* Nobody says when the driver takes a mark, or when a word changes that found no place. */
-	bool again = partial || refused || count == WORDS;
+	count = add_words(pool, words, partial ? GATE_WORDS : count, &again);
+	again |= partial || count == WORDS; /* nobody says when a word changes that has no place */
 	uint64_t now_ns = clock_now_ns(), again_ns = again ? now_ns + AGAIN_NS : CLOCK_NEVER;
 	if (!patience->since_ns)
 		patience->since_ns = now_ns;
