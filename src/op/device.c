@@ -226,7 +226,7 @@ static enum op_progress abandon_on_stream(struct memory *memory, struct op *op,
 					  const struct ranks *gone, bool force)
 {
 	enum op_progress progress = OP_DONE;
-	op_stream_arrived(op);
+	op_stream_let_go(op);
 	if (op->state != OP_STATE_COMPLETE)
 		progress = abandon_host(op, runner, self, gone, force);
 	if (progress == OP_BLOCKED)

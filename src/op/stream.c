@@ -209,12 +209,24 @@ enum op_progress op_stream_fetched(struct op *op)
 	return OP_BLOCKED;
 }
 
+static bool has_arrived(const struct op_stream *stream)
+{
+	return atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) != 0;
+}
+
 void op_stream_arrived(struct op *op)
 {
-	struct op_stream *stream = &op->stream;
-	if (atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) != 0)
+	if (has_arrived(&op->stream))
 		return;
-	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
+	trace_stream(op->stream.trace, op->record, TRACE_ARRIVED);
+	op_stream_let_go(op);
+}
+
+void op_stream_let_go(struct op *op)
+{
+	struct op_stream *stream = &op->stream;
+	if (has_arrived(stream))
+		return;
 	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
 	/* The launching thread may wait for `arrived`. */
 	if (stream->driver->bell)
@@ -239,7 +251,7 @@ enum op_progress op_stream_deliver(struct op *op)
 enum op_progress op_stream_abandon(struct op *op)
 {
 	struct op_stream *stream = &op->stream;
-	op_stream_arrived(op);
+	op_stream_let_go(op);
 	if (op_stream_begin_launch(op))
 		op_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
 	enum op_progress progress = await_over(op);

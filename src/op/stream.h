@@ -56,8 +56,12 @@ enum op_progress op_stream_deliver(struct op *op);
 enum op_progress op_stream_abandon(struct op *op);
 /* After an abandon has returned OP_BLOCKED: whether the operation waits only for its device. */
 bool op_stream_is_device_busy(const struct op *op);
-/* Lets the stream continue. Any thread; locks may be held. */
+/* The result is in its block: notes that in the trace, and lets the stream continue. Locks may be
+ * held. */
 void op_stream_arrived(struct op *op);
+/* The group has failed: lets the stream continue without a result. Any thread, from
+ * op_stream_prepare on, and so before the operation has a record; locks may be held. */
+void op_stream_let_go(struct op *op);
 /* The word that the stream awaits in the second part. Threads of this rank alone store it. False:
  * the stream awaits no word, or the word has come. */
 bool op_stream_awaits(const struct op *op, struct wait_word *word);

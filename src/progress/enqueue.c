@@ -39,7 +39,7 @@ void progress_stream_resume_failed(struct world *world)
 	lock_group_acquire(&device->lock);
 	for (struct ls_request *op = device->operations; op; op = op->stream_next)
 		if (failure_status(op->group) != LS_OK)
-			op_stream_arrived(&op->base);
+			op_stream_let_go(&op->base);
 	lock_group_release(&device->lock);
 }
 
@@ -124,7 +124,7 @@ static void await_arrival(struct ls_request *op)
 	while (op_stream_awaits(&op->base, &words[0]) && status == LS_INTERRUPTED)
 		status = wait_words(&op->group->waiter, &call, &peer);
 	if (failure_status(op->group) != LS_OK)
-		op_stream_arrived(&op->base);
+		op_stream_let_go(&op->base);
 }
 
 static ls_status put_behind(struct ls_request *op, const struct pool_launch *launch, bool *stored)
