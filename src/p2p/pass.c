@@ -136,6 +136,12 @@ static bool is_being_begun(const struct ls_request *op)
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
+/* Whether the operation has failed, so that its time limit counts no more. */
+static bool has_failed(const struct ls_request *op)
+{
+	return atomic_load(&op->base.p2p.state) == OP_P2P_DEVICE_BUSY;
+}
+
 /* An operation whose time limit has passed, with a reference; NULL: none. */
 static struct ls_request *find_late(struct world *world)
 {
@@ -146,7 +152,7 @@ static struct ls_request *find_late(struct world *world)
 	p2p->self_only_until_ns = CLOCK_NEVER; /* a group passed after this sets it */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_request *op = p2p->first; op; op = op->next) {
-			uint64_t deadline_ns = op->deadline_ns;
+			uint64_t deadline_ns = has_failed(op) ? CLOCK_NEVER : op->deadline_ns;
 			if (deadline_ns <= now && is_being_begun(op))
 				deadline_ns = now + SOON_NS;
 			if (deadline_ns <= now && !late)

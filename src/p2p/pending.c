@@ -277,20 +277,14 @@ static void end_together(ls_group *group, struct op *first)
 		p2p_wake_threads(world);
 }
 
-/* Settles one operation. While a device works on it, it stays in the mailbox's list, and its time
- * limit counts no more: its group has failed. */
+/* Settles one operation. While a device works on it, it stays in the mailbox's list. */
 static void end_one(struct ls_request *op, ls_status reason, bool waits)
 {
-	struct world_p2p *p2p = &op->group->world->p2p;
 	ls_status status = progress_op_settle(op, reason, -1, waits);
-	if (status != LS_PENDING) {
+	if (status == LS_PENDING)
+		mailbox_await_device(op->group->mailbox, &op->base);
+	else
 		finish_op(op, status);
-		return;
-	}
-	lock_group_acquire(&p2p->lock);
-	op->deadline_ns = CLOCK_NEVER;
-	lock_group_release(&p2p->lock);
-	mailbox_await_device(op->group->mailbox, &op->base);
 }
 
 void p2p_collect(ls_group *group)
