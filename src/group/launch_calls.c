@@ -138,12 +138,13 @@ void group_launch_close(const ls_group *group)
 
 void group_launch_note(ls_status status)
 {
-	if (launch && launch->first == LS_OK)
+	if (group_launch_is_open() && launch->first == LS_OK)
 		launch->first = status;
 }
 
 bool group_launch_is_open(void)
 {
+	drop_parents();
 	return launch != NULL;
 }
 

@@ -3,9 +3,15 @@
  * gate.h. */
 #include "pool/gate.h"
 
+#include "base/fork.h"
+
 #define GATE_GIVING (UINT64_C(1) << 32)
 
-static _Thread_local int open_here;
+/* The launches that the thread has open; those of a parent are not a forked child's. */
+static _Thread_local struct {
+	int count;
+	uint32_t fork_generation;
+} open_here;
 
 void pool_gate_init(struct pool_gate *gate)
 {
@@ -171,20 +177,24 @@ ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter, uint64_
 		if (status != LS_OK)
 			return status;
 	}
-	open_here++;
+	if (!fork_is_in(open_here.fork_generation)) {
+		open_here.fork_generation = fork_generation();
+		open_here.count = 0;
+	}
+	open_here.count++;
 	return LS_OK;
 }
 
 void pool_gate_end(struct pool_gate *gate)
 {
-	open_here--;
+	open_here.count--;
 	atomic_fetch_sub(&gate->state, 1);
 	pool_gate_tell(gate);
 }
 
 bool pool_gate_is_open_here(void)
 {
-	return open_here > 0;
+	return open_here.count > 0 && fork_is_in(open_here.fork_generation);
 }
 
 /* ---- gives ---- */
