@@ -127,7 +127,9 @@ struct driver_ops {
 	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to
 	 * close. */
 	LS_CHECKED ls_status (*open)(struct driver *driver);
-	/* Called when nothing is under way. May block. */
+	/* Called when nothing is under way. May block. When it returns, the plugin stores to no
+	 * word and wakes no sleeper any more: it waits for a thread that has stored a word, and so
+	 * ended the caller's wait, but has not woken the sleepers yet. */
 	void (*close)(struct driver *driver);
 	/* memcpy. Either side may be memory of the device, or host memory of this process; both
 	 * stay as they are until a later store has been seen. Errors: LS_SYSTEM. */

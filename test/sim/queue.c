@@ -88,6 +88,16 @@ enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number)
 	}
 }
 
+void sim_await_store(struct sim_device *device)
+{
+	for (;;) {
+		uint64_t seen = atomic_load(&device->progress);
+		if (!atomic_load(&device->is_storing))
+			return;
+		sim_sleep(&device->host_bell, &device->progress, seen, NULL, 0);
+	}
+}
+
 enum sim_error sim_await_idle(struct sim_device *device)
 {
 	enum sim_error error = SIM_OK;
@@ -171,9 +181,11 @@ static void begin(struct sim_device *device, const struct sim_op *op)
 		memcpy(sim_where(sim, op->copy.to), sim_where(sim, op->copy.from), op->copy.bytes);
 		break;
 	case SIM_STORE:
+		atomic_store(&device->is_storing, true);
 		sim_board_store(sim, op->store.word, op->store.value);
 		if (op->store.bell)
 			wait_wake(op->store.bell);
+		atomic_store(&device->is_storing, false);
 		break;
 	case SIM_AWAIT:
 	case SIM_FOLLOW:

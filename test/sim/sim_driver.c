@@ -40,6 +40,7 @@ static void close_driver(struct driver *driver)
 	if (atomic_load(&driver->broken) == 0)
 		status = say(driver, "sim_stream_close", sim_stream_close(driver->stream));
 	(void)status; /* the message was printed */
+	sim_await_store(&of(driver)->devices[driver->index]);
 }
 
 static ls_status copy(struct driver *driver, void *stream, void *to, const void *from, size_t bytes)

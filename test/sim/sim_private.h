@@ -92,6 +92,7 @@ struct sim_device {
 	_Atomic uint64_t work;         /* raised when the device has more to do */
 	_Atomic uint64_t awaited_work; /* wakes its thread */
 	_Atomic uint64_t progress; /* raised when it has done something; callers wait for that */
+	_Atomic bool is_storing;   /* its thread is in a store, and may have yet to wake sleepers */
 	const struct driver_observer *observer; /* under the driver lock; NULL: none */
 	_Atomic uint64_t telling;               /* threads that are in a call of the observer */
 	_Atomic uint64_t told;                  /* raised after each such call */
@@ -165,6 +166,8 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op);
 /* Waits until this many operations of the stream are done. */
 enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number);
 enum sim_error sim_await_idle(struct sim_device *device);
+/* Waits until the device's thread has ended the store that it is in, if any. */
+void sim_await_store(struct sim_device *device);
 /* Call when the operation is done, so that threads that wait for it look again. */
 void sim_complete(struct sim_stream *stream);
 void *sim_device_main(void *device);
