@@ -12,7 +12,7 @@
 #include "world/ls_group.h"
 #include "world/ls_request.h"
 
-enum { ROUNDS = 8, CALLERS = 2, CALLS = 10, COUNT = 64, YIELDS = 3000 };
+enum { ROUNDS = 8, CALLERS = 2, CALLS = 10, COUNT = 64, YIELDS = 400 };
 
 /* splitmix64 */
 static uint64_t draw(uint64_t *random, uint64_t limit)
