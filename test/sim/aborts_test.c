@@ -12,7 +12,7 @@
 #include "world/ls_group.h"
 #include "world/ls_request.h"
 
-enum { ROUNDS = 8, CALLERS = 2, CALLS = 10, COUNT = 64, YIELDS = 400 };
+enum { ROUNDS = 4, CALLERS = 2, CALLS = 10, COUNT = 64, YIELDS = 400 };
 
 /* splitmix64 */
 static uint64_t draw(uint64_t *random, uint64_t limit)
@@ -137,6 +137,8 @@ static void wait_for_all(struct caller *me)
 	MUST(atomic_load(&me->callbacks) == me->expected);
 }
 
+static _Atomic int calls; /* of all ranks */
+
 /* Which calls match, and which streams wait for each other, only chance decides. */
 static void *call_all(void *argument)
 {
@@ -154,6 +156,7 @@ static void *call_all(void *argument)
 		}
 		if (!launches && draw(&me->random, 4) == 0)
 			launches = ls_launch_begin(&me->group, 1) == LS_OK;
+		atomic_fetch_add(&calls, 1);
 		status = call_one(me, i, &options);
 		me->expected += status == LS_OK && options.callback;
 		if (status == LS_OK && options.request) {
@@ -172,10 +175,12 @@ static void *call_all(void *argument)
 	return NULL;
 }
 
+/* After a drawn number of calls; or soon, as all callers may wait. */
 static void *abort_soon(void *argument)
 {
 	struct caller *me = argument;
-	for (uint64_t i = draw(&me->random, YIELDS); i > 0; i--)
+	int until = atomic_load(&calls) + (int)draw(&me->random, RANKS * CALLERS * CALLS / 2);
+	for (int i = 0; i < YIELDS && atomic_load(&calls) < until; i++)
 		sched_yield();
 	MUST(ls_group_abort(me->group, "chance has it") == LS_OK);
 	return NULL;
