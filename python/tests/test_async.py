@@ -113,6 +113,21 @@ def test_futures(ranks, name):
     ranks.both(2, by_future, name)
 
 
+def future_of_what_is_over(group, name):
+    work, tensors = calls(group)[name]()
+    work.wait()
+    if dist.get_backend(group) == "lockstep":  # not all of gloo's have one
+        future = work.get_future()
+        assert future.done() and all(isinstance(part, torch.Tensor) for part in future.value())
+    return tensors
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_future_that_is_asked_for_after_the_wait(ranks, name):
+    """Also of operations that give nothing: a barrier, and a gather on all ranks but its root."""
+    ranks.both(2, future_of_what_is_over, name)
+
+
 def chained():
     tensor = torch.ones(5)
     future = dist.all_reduce(tensor, async_op=True).get_future()

@@ -299,7 +299,12 @@ def _same(tensors):
 
 
 def _complete_future(tensors):
-    """Of the type that C++ wants, a list of tensors. From Python only a future that is complete can be made of it."""
+    """Of the type that C++ wants, a list of tensors. From Python only a future that is complete can be made of it, and an
+    empty list has no type: a barrier's is a list of Python, as that of an operation which was under way."""
+    if not tensors:
+        future = torch.futures.Future()
+        future.set_result([])
+        return future
     return torch.jit.fork(_same, list(tensors))
 
 
