@@ -256,6 +256,23 @@ def test_all_reduce_coalesced(ranks):
     ranks.against(3, all_reduce_coalesced_reference, all_reduce_coalesced)
 
 
+def all_reduce_coalesced_of_shared_memory(group):
+    """As of tied weights: one tensor twice, and two that share half of their elements."""
+    rank = dist.get_rank(group)
+    twice, whole = values(rank, torch.float32, 50), values(rank, torch.float32, 30)
+    dist.all_reduce_coalesced([twice, twice], group=group)
+    dist.all_reduce_coalesced([whole[:20], whole[10:], whole[:0]], group=group)
+    return twice, whole
+
+
+def all_reduce_coalesced_of_shared_memory_reference(rank, size):
+    return [sum(values(r, torch.float32, n) for r in range(size)) for n in (50, 30)]
+
+
+def test_all_reduce_coalesced_of_tensors_that_share_memory(ranks):
+    ranks.against(3, all_reduce_coalesced_of_shared_memory_reference, all_reduce_coalesced_of_shared_memory)
+
+
 def coalesced_for_a_device():
     """With a device all calls inside are begun one by one, and waited for together."""
     device, group = torch.device("cpu"), dist.group.WORLD

@@ -26,7 +26,7 @@ from lockstep._library import C, OK, PENDING, Buffers, call_options, load_with_p
 from lockstep._sites import addresses, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
-from lockstep.torch._tensors import DTYPES, contiguous, copy_into, reducible, same_dtype, transfer_dtype
+from lockstep.torch._tensors import DTYPES, contiguous, copy_into, overlap, reducible, same_dtype, transfer_dtype
 from lockstep.torch._work import Several, Work, bring, milliseconds
 
 # By the numbers of enum ls_reduce_op.
@@ -193,6 +193,8 @@ class Collectives(Lists):
         same_dtype(tensors, call)
         buffers = [contiguous(tensor, call) for tensor in tensors]
         number, factor = self._reduction(opts, call)
+        if overlap(buffers):  # each gets the sum of what it was; a sum of sums would depend on their order
+            buffers = [buffer.detach().clone() for buffer in buffers]
         many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
         arguments = many, len(buffers), reducible(tensors[0], call, number), number
         finish = self._copies(tensors, buffers)

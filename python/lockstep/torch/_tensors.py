@@ -141,6 +141,12 @@ def lie_in_a_row(tensors):
     return True
 
 
+def overlap(tensors):
+    """Whether two of them, each with its elements in a row, share memory."""
+    spans = sorted((tensor.data_ptr(), tensor.nbytes) for tensor in tensors)
+    return any(where + size > following for (where, size), (following, _) in zip(spans, spans[1:]))
+
+
 def same_dtype(tensors, call):
     if not tensors:
         raise errors.BadArgument(f"{call}: the list of tensors is empty")
