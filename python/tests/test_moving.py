@@ -3,6 +3,7 @@
 
 from datetime import timedelta
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -221,6 +222,19 @@ def test_all_to_all(ranks, dtype):
     ranks.against(3, all_to_all_reference, all_to_all, dtype)
     everywhere(ranks, 3, dtype, all_to_all_single_reference, all_to_all_single)
     everywhere(ranks, 3, dtype, all_to_all_uneven_reference, all_to_all_uneven)
+
+
+def all_to_all_split_by_an_array(group):
+    """Split sizes as numpy counts them."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    rows = numpy.arange(size) + rank
+    output = torch.zeros(int(sum(rows)))
+    dist.all_to_all_single(output, values(rank, "float32", len(output)), rows, rows, group=group)
+    return output
+
+
+def test_all_to_all_of_split_sizes_in_an_array(ranks):
+    ranks.both(3, all_to_all_split_by_an_array)
 
 
 # ---- objects ----

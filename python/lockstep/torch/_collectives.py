@@ -64,6 +64,11 @@ _going_on = {}
 _spare = []  # options of blocking calls that have returned. Taking and giving back are atomic
 
 
+def _listed(sizes):
+    """Of split sizes in any sequence: an array of numpy has no truth value."""
+    return [] if sizes is None else list(sizes)
+
+
 class Collectives(Lists):
     """The part of a ProcessGroup that all its ranks call together. `communicator` is the group of the library."""
 
@@ -285,6 +290,7 @@ class Collectives(Lists):
         same_dtype([output, input], call)
         send, recv = contiguous(input, call), contiguous(output, call)
         dtype, times = transfer_dtype(input)
+        output_split_sizes, input_split_sizes = _listed(output_split_sizes), _listed(input_split_sizes)
         if not output_split_sizes and not input_split_sizes and input.numel() == output.numel():
             parts = self._equal_parts(input, call)
             function, arguments = C.ls_alltoall, (send.data_ptr(), recv.data_ptr(), parts * times, dtype)
