@@ -237,6 +237,54 @@ def test_all_to_all_of_split_sizes_in_an_array(ranks):
     ranks.both(3, all_to_all_split_by_an_array)
 
 
+# ---- lists of one tensor's parts, of which one is also the other side ----
+
+
+def gathered_beside_a_part(group, place):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    whole, rooted = values(rank, "float32", size * 5), values(rank, "float32", size * 5)
+    parts, at_root = list(whole.chunk(size)), list(rooted.chunk(size))
+    dist.all_gather(parts, parts[place], group=group)
+    dist.gather(at_root[place], at_root if rank == 1 else None, 1, group=group)
+    return whole, rooted
+
+
+def gathered_beside_a_part_reference(rank, size, place):
+    gathered = torch.cat([values(r, "float32", size * 5).chunk(size)[place] for r in range(size)])
+    return gathered, gathered if rank == 1 else values(rank, "float32", size * 5)
+
+
+def scattered_beside_a_part(group, place):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    parts, summed = (list(values(rank, "float32", size * 5).chunk(size)) for _ in range(2))
+    dist.scatter(parts[place], parts if rank == 1 else None, 1, group=group)
+    dist.reduce_scatter(summed[place], summed, group=group)
+    return parts[place], summed[place]
+
+
+def scattered_beside_a_part_reference(rank, size, place):
+    every = [values(r, "float32", size * 5).chunk(size)[rank] for r in range(size)]
+    return every[1], sum(every)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_part_that_is_also_the_other_side(ranks, place):
+    """Not with gloo, which scatters a part that it has already overwritten."""
+    ranks.against(3, gathered_beside_a_part_reference, gathered_beside_a_part, place)
+    ranks.against(3, scattered_beside_a_part_reference, scattered_beside_a_part, place)
+
+
+def gathered_across_parts(group):
+    """The input is half of one part, and half of the next."""
+    whole = values(dist.get_rank(group), "float32", dist.get_world_size(group) * 4)
+    dist.all_gather(list(whole.chunk(dist.get_world_size(group))), whole[2:6], group=group)
+    return whole
+
+
+def test_an_input_across_two_parts(ranks):
+    ranks.both(3, gathered_across_parts)
+
+
 # ---- objects ----
 
 

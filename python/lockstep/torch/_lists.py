@@ -24,6 +24,7 @@ from lockstep.torch._tensors import (
     of_the_host,
     reducible,
     same_dtype,
+    shares,
     transfer_dtype,
 )
 
@@ -43,8 +44,9 @@ class Lists:
 
     communicator = None
 
-    def _gathering(self, outputs, call):
-        """Where parts of all ranks can be received, and what brings them to `outputs`."""
+    def _gathering(self, send, outputs, call):
+        """What this rank gives, where parts of all ranks can be received, what has to live, and what brings them to
+        `outputs`."""
         if len(outputs) != self.communicator.size:
             raise errors.BadArgument(
                 f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
@@ -52,7 +54,9 @@ class Lists:
         same_dtype(outputs, call)
         of_the_host(outputs, call)
         if lie_in_a_row(outputs):
-            return outputs[0].data_ptr(), outputs, None
+            if shares(send, outputs, self.communicator.rank):
+                send = send.detach().clone()
+            return send, outputs[0].data_ptr(), outputs, None
         counts = [output.numel() for output in outputs]
         room = torch.empty(sum(counts), dtype=outputs[0].dtype, device="cpu")
 
@@ -60,10 +64,10 @@ class Lists:
             for output, part in zip(outputs, room.split(counts)):
                 copy_into(output, part)
 
-        return room.data_ptr(), room, finish
+        return send, room.data_ptr(), room, finish
 
-    def _scattering(self, inputs, call):
-        """What is given to all ranks, part by part."""
+    def _scattering(self, inputs, recv, call):
+        """What is given to all ranks, part by part, what has to live, and where this rank can receive its own."""
         if len(inputs) != self.communicator.size:
             raise errors.BadArgument(
                 f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
@@ -71,9 +75,11 @@ class Lists:
         same_dtype(inputs, call)
         of_the_host(inputs, call)
         if lie_in_a_row(inputs):
-            return inputs[0].data_ptr(), inputs
+            if shares(recv, inputs, self.communicator.rank):
+                recv = torch.empty_like(recv, device="cpu")
+            return inputs[0].data_ptr(), inputs, recv
         joined = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
-        return joined.data_ptr(), joined
+        return joined.data_ptr(), joined, recv
 
     def allgather(self, outputs, inputs, opts=None, timeout=None):
         if opts.__class__ is not AllgatherOptions:
@@ -85,7 +91,7 @@ class Lists:
             return self._each(self.allgather, outputs, inputs, opts)
         input, outputs = inputs[0], only(outputs, call)
         send = contiguous(input, call)
-        where, keep, finish = self._gathering(outputs, call)
+        send, where, keep, finish = self._gathering(send, outputs, call)
         same_dtype([input, outputs[0]], call)
         dtype, times = transfer_dtype(input)
         counts = [output.numel() * times for output in outputs]
@@ -112,7 +118,7 @@ class Lists:
         is_root = opts.rootRank == self.communicator.rank
         if is_root:
             outputs = only(outputs, call)
-            where, keep, finish = self._gathering(outputs, call)
+            send, where, keep, finish = self._gathering(send, outputs, call)
             same_dtype([input, outputs[0]], call)
             for output in outputs:
                 if output.numel() != input.numel():
@@ -132,7 +138,7 @@ class Lists:
         where, keep = None, None
         if opts.rootRank == self.communicator.rank:
             inputs = only(inputs, call)
-            where, keep = self._scattering(inputs, call)
+            where, keep, recv = self._scattering(inputs, recv, call)
             same_dtype([output, inputs[0]], call)
             for input in inputs:
                 if output.numel() != input.numel():
@@ -152,7 +158,7 @@ class Lists:
             return self._each(self.reduce_scatter, outputs, inputs, opts)
         output, inputs = outputs[0], only(inputs, call)
         recv = contiguous(output, call)
-        where, keep = self._scattering(inputs, call)
+        where, keep, recv = self._scattering(inputs, recv, call)
         same_dtype([output, inputs[0]], call)
         number, factor = self._reduction(opts, call)
         counts = [input.numel() for input in inputs]

@@ -147,6 +147,13 @@ def overlap(tensors):
     return any(where + size > following for (where, size), (following, _) in zip(spans, spans[1:]))
 
 
+def shares(part, tensors, place):
+    """Whether the part, one for a rank, shares memory with the tensors, which lie in a row, and is not just the one at its
+    own place: elsewhere the library does not take it."""
+    where, begin, step = part.data_ptr(), tensors[0].data_ptr(), part.nbytes
+    return where < begin + len(tensors) * tensors[0].nbytes and begin < where + step and where != begin + place * step
+
+
 def same_dtype(tensors, call):
     if not tensors:
         raise errors.BadArgument(f"{call}: the list of tensors is empty")
