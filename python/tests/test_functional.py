@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Functional collectives, eager and compiled, and functions of torch.distributed in compiled code."""
 
-import lockstep
+import os
+import sys
+import types
+
+import lockstep.torch
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from training import Model, seeded, state, train
+from training import WIDTH, Model, seeded, state, train
 
 
 def mine(count=12):
@@ -150,6 +155,47 @@ def compiled_ddp():
 
 def test_compiled_ddp(ranks):
     ranks.default_both(2, compiled_ddp, tolerance=1e-5)
+
+
+def code_of_the_package():
+    """Of all its functions and methods."""
+    folder = os.path.dirname(lockstep.__file__)
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] != "lockstep":
+            continue
+        things = list(vars(module).values())
+        things += [thing for kind in things if isinstance(kind, type) for thing in vars(kind).values()]
+        codes = (thing.__code__ for thing in things if isinstance(thing, types.FunctionType))
+        yield from (code for code in codes if code.co_filename.startswith(folder))
+
+
+def compiled_step(buckets):
+    """The compiler sees also what PyTorch calls within: hooks of the model, of its buckets, of the optimizer."""
+    torch._dynamo.reset()
+    model = DDP(seeded(Model))
+    if buckets == "of a hook":
+        model.register_comm_hook(lockstep.torch.MappedBuckets(), lockstep.torch.mapped_buckets)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def step(batch):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step(torch.ones(2, WIDTH))
+    model.eval()
+    with torch.no_grad():
+        torch.compile(model, backend="eager")(torch.ones(2, WIDTH))
+    seen = {code for code in code_of_the_package() if _debug_get_cache_entry_list(code)}
+    return sorted(f"{code.co_filename}: {code.co_name}" for code in seen)
+
+
+@pytest.mark.parametrize("buckets", ["plain", "of a hook", "mapped"])
+def test_what_the_package_does_is_not_compiled(ranks, buckets):
+    with ranks.setting(LOCKSTEP_DDP="mapped" if buckets == "mapped" else "plain"):
+        assert ranks(2, compiled_step, buckets) == [[], []]
 
 
 # ---- differentiable ----

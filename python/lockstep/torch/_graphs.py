@@ -16,14 +16,21 @@ except ImportError:
     set_code_exec_strategy = None
 
 
-def keep_out(*classes):
-    """The methods of these classes, and all that they call, run as they are."""
+def _skip(function):
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+
+
+def keep_out(*classes, functions=()):
+    """The methods of these classes, these functions, and all that they call, run as they are. A program need not call them
+    in what it compiles: the compiler looks at each frame below it, also at hooks that PyTorch calls."""
+    if set_code_exec_strategy is not None:
+        for function in functions:
+            _skip(function)
     for class_ in classes:
         for name, value in list(vars(class_).items()):
             if not isinstance(value, types.FunctionType):
                 continue
             if set_code_exec_strategy is not None:
-                skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-                set_code_exec_strategy(value.__code__, skip)
+                _skip(value)
             elif not name.startswith("__"):
                 setattr(class_, name, torch.compiler.disable(value))

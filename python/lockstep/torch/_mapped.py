@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from lockstep.torch import _phases
+from lockstep.torch import _graphs, _phases
 from lockstep.torch._memory import share
 
 _SHARED_IN = (2, 3)  # passes: after the first one, or with static_graph the second, the reducer makes its buckets anew
@@ -90,6 +90,9 @@ def _hook(state, bucket):
         return mapped_buckets(state, bucket)
     hook, own = state.theirs
     return hook(own, bucket)
+
+
+_graphs.keep_out(MappedBuckets, _OfModel, functions=(mapped_buckets, _hook))
 
 
 def wanted():

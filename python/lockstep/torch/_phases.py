@@ -24,6 +24,7 @@ from torch.nn.modules import module as _modules
 from torch.optim import optimizer as _optimizers
 
 from lockstep._library import OK, C
+from lockstep.torch import _graphs
 from lockstep.torch._hints import EpochWatch
 
 LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
@@ -241,6 +242,7 @@ def phase_report(group=None):
 
 
 def watch():
+    _graphs.keep_out(_Hook, _Watch, functions=(_registered, _before_step, _after_step))
     _modules.register_module_module_registration_hook(_registered)
     _optimizers.register_optimizer_step_pre_hook(_before_step)
     _optimizers.register_optimizer_step_post_hook(_after_step)
