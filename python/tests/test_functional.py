@@ -198,6 +198,29 @@ def test_what_the_package_does_is_not_compiled(ranks, buckets):
         assert ranks(2, compiled_step, buckets) == [[], []]
 
 
+def in_a_phase(x):
+    with lockstep.torch.phase("compiled"):
+        y = x + 1
+    return y * 2
+
+
+def with_memory(x):
+    lockstep.torch.share(x)
+    return lockstep.torch.zeros(2) + lockstep.torch.tensor([1.0, 2.0]) + lockstep.torch.empty_like(x).fill_(1) + x
+
+
+def compiled_calls_of_the_package():
+    torch._dynamo.reset()
+    results = [torch.compile(call, backend="eager")(torch.ones(2)) for call in (in_a_phase, with_memory)]
+    report = torch.compile(lambda: lockstep.torch.phase_report(), backend="eager")()
+    return results, "compiled" in report
+
+
+def test_what_users_call_of_the_package_in_compiled_code(ranks):
+    for results, is_reported in ranks(2, compiled_calls_of_the_package, fresh=True):
+        assert [result.tolist() for result in results] == [[4.0, 4.0], [3.0, 4.0]] and is_reported
+
+
 # ---- differentiable ----
 
 

@@ -20,6 +20,15 @@ def _skip(function):
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
+def end_graph(*functions):
+    """A call of one of these within code that is compiled ends the graph, and runs as it is. Without this the compiler
+    would look into them, and fail where they look into a process group."""
+    for function in functions:
+        if set_code_exec_strategy is not None:
+            _skip(function)
+        function._torchdynamo_disable = True
+
+
 def keep_out(*classes, functions=()):
     """The methods of these classes, these functions, and all that they call, run as they are. A program need not call them
     in what it compiles: the compiler looks at each frame below it, also at hooks that PyTorch calls."""
