@@ -137,6 +137,20 @@ def coalesced():
     manager.wait()
 
 
+def short():
+    tensor = torch.ones(8)
+    work = dist.group.WORLD.allreduce(tensor)
+    change(tensor)
+    work.wait()
+
+
+def short_parts():
+    parts = list(torch.zeros(16).chunk(2))
+    work = dist.group.WORLD.allgather(parts, torch.ones(8))
+    change(parts[1])
+    work.wait()
+
+
 def freed():
     tensor = torch.ones(8)
     tensor.untyped_storage().resize_(0)
@@ -144,7 +158,8 @@ def freed():
 
 
 for mistake in (
-    all_reduce, again, future, found_over, isend, irecv, long, output, parts, given_back, coalesced, freed
+    all_reduce, again, future, found_over, isend, irecv, long, output, parts, given_back, coalesced, short, short_parts,
+    freed
 ):
     told(mistake.__name__, mistake)
 dist.barrier()  # nothing is broken
@@ -241,6 +256,10 @@ mapped.register_comm_hook(lockstep.torch.MappedBuckets(), lockstep.torch.mapped_
 mapped(torch.ones(2, 4) * (1 + rank)).sum().backward()
 result["gradients"] = float(mapped.module.weight.grad.sum())
 
+number = torch.tensor(1.0 + rank)
+dist.group.WORLD.allreduce(number).wait()
+assert number.item() == 3
+
 work = dist.all_reduce(torch.ones(8 + rank), async_op=True)
 told("mismatch", work.wait)
 """
@@ -313,7 +332,8 @@ def test_messages(mistakes):
 
 def test_other_calls(mistakes):
     innocent, culprit = mistakes
-    for name, call in (("output", "all_gather_into_tensor"), ("parts", "all_gather"), ("coalesced", "all_reduce")):
+    calls = {"output": "all_gather_into_tensor", "parts": "all_gather", "coalesced": "all_reduce"}
+    for name, call in {**calls, "short": "all_reduce", "short_parts": "all_gather"}.items():
         assert innocent[name] is None
         assert f"was changed while {call}" in culprit[name]["text"], name
     assert innocent["given_back"] is None

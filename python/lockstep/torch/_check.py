@@ -144,13 +144,18 @@ class CheckedGroup(ProcessGroup):
         return getattr(_of_thread, "guards", None)
 
 
+def _is_split(name, first, rest):
+    """Whether the call has several tensors, or lists of them, and is a call for each, which come here by themselves."""
+    given = rest[0] if name == "allgather" and rest else first
+    return name in _SPLIT and not isinstance(given, torch.Tensor) and len(given) != 1
+
+
 def _checked(name):
     method = getattr(ProcessGroup, name)
 
     def call(self, first, *args, **options):
         opts = options.get("opts", args[-1] if args else None)
-        # Several tensors in one call are a call for each, which come here by themselves.
-        if not getattr(opts, "asyncOp", True) or (name in _SPLIT and len(first) != 1):
+        if not getattr(opts, "asyncOp", True) or _is_split(name, first, args):
             return method(self, first, *args, **options)
         guards = _Guards(self.communicator, _profile.name_of(name))
         copies = [guards.swap(arg) for arg in (first, *args)]
