@@ -169,6 +169,11 @@ def code_of_the_package():
         yield from (code for code in codes if code.co_filename.startswith(folder))
 
 
+def compiled_of_the_package():
+    seen = {code for code in code_of_the_package() if _debug_get_cache_entry_list(code)}
+    return sorted(f"{code.co_filename}: {code.co_name}" for code in seen)
+
+
 def compiled_step(buckets):
     """The compiler sees also what PyTorch calls within: hooks of the model, of its buckets, of the optimizer."""
     torch._dynamo.reset()
@@ -188,8 +193,7 @@ def compiled_step(buckets):
     model.eval()
     with torch.no_grad():
         torch.compile(model, backend="eager")(torch.ones(2, WIDTH))
-    seen = {code for code in code_of_the_package() if _debug_get_cache_entry_list(code)}
-    return sorted(f"{code.co_filename}: {code.co_name}" for code in seen)
+    return compiled_of_the_package()
 
 
 @pytest.mark.parametrize("buckets", ["plain", "of a hook", "mapped"])
@@ -213,12 +217,13 @@ def compiled_calls_of_the_package():
     torch._dynamo.reset()
     results = [torch.compile(call, backend="eager")(torch.ones(2)) for call in (in_a_phase, with_memory)]
     report = torch.compile(lambda: lockstep.torch.phase_report(), backend="eager")()
-    return results, "compiled" in report
+    return results, "compiled" in report, compiled_of_the_package()
 
 
 def test_what_users_call_of_the_package_in_compiled_code(ranks):
-    for results, is_reported in ranks(2, compiled_calls_of_the_package, fresh=True):
+    for results, is_reported, seen in ranks(2, compiled_calls_of_the_package, fresh=True):
         assert [result.tolist() for result in results] == [[4.0, 4.0], [3.0, 4.0]] and is_reported
+        assert seen == []
 
 
 # ---- differentiable ----
