@@ -70,7 +70,8 @@ extern "C" {
  * thread between ls_launch_begin and ls_launch_end does not wait. Errors, with a report:
  * LS_OUT_OF_MEMORY (the report says who holds what; also if 64 other streams have blocks),
  * LS_BAD_ARGUMENT (no device, or the stream is not of this device), LS_UNSUPPORTED (the stream is
- * being captured), LS_SYSTEM; then *out is NULL. */
+ * being captured; a block that the cache has is given without a look at that, unless
+ * LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 

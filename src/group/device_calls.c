@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "op/stream.h"
+#include "pool/launch.h"
 #include "pool/pool.h"
 #include "trace/trace.h"
 #include "world/device.h"
@@ -141,8 +142,13 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 	if (bytes > SIZE_MAX / 2)
 		return group_bad("ls_device_alloc", "bytes", (long long)bytes, "below 2^63");
 	wait_thread_enter(&group->waiter);
-	return pool_alloc(group->world->device->pool, bytes, stream_of(group, stream),
-			  clock_deadline_ns(group->timeout_ms), out);
+	struct pool *pool = group->world->device->pool;
+	/* A block from the cache costs no call of the driver, so only this asks. */
+	if (group->world->races && stream)
+		status = pool_stream_check(pool, stream);
+	return status != LS_OK ? status
+			       : pool_alloc(pool, bytes, stream_of(group, stream),
+					    clock_deadline_ns(group->timeout_ms), out);
 }
 
 ls_status ls_device_free(ls_group *group, void *block)

@@ -443,11 +443,27 @@ static void on_streams(void **state)
 	check_job(unknown_orders);
 }
 
+/* Blocks that the cache has for a stream that is being captured. */
+static void cached_in_capture(struct rank *rank)
+{
+	void *block;
+	uint64_t captured;
+	MUST(ls_device_alloc(rank->group, BYTES, rank->streams[0], &block) == LS_OK);
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+	MUST(sim_capture_begin(rank->streams[0]) == SIM_OK);
+	MUST(ls_device_alloc(rank->group, BYTES, rank->streams[0], &block) == LS_UNSUPPORTED);
+	MUST(!block);
+	MUST(sim_capture_end(rank->streams[0], &captured) == SIM_OK && captured == 0);
+	MUST(ls_device_alloc(rank->group, BYTES, rank->streams[0], &block) == LS_OK);
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+}
+
 static void freed_memory(void **state)
 {
 	(void)state;
 	check_job(after_free);
 	check_job(into_freed);
+	check_job(cached_in_capture);
 	check_job(behind_unknown);
 }
 
