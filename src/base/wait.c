@@ -195,37 +195,44 @@ static struct timespec to_timespec(uint64_t ns)
 #define SYS_futex_waitv 449
 #endif
 
-/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. The word is in shared
- * memory, so this is not FUTEX_PRIVATE. futex_waitv continues after a handler installed with
+/* Sleeps while each word has its value, at most until until_ns; 0 or an errno. The words are in
+ * shared memory, so this is not FUTEX_PRIVATE. futex_waitv continues after a handler installed with
  * SA_RESTART, also with a time-out, and so tells the two kinds of handlers apart.
  * FUTEX_WAIT_BITSET, for kernels before 5.16 and system call filters that do not know futex_waitv,
- * returns after any handler. */
-static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
+ * returns after any handler, and takes one word. */
+static int futex_sleep(const struct wait_futex *words, int count, uint64_t until_ns)
 {
 	struct timespec until = to_timespec(until_ns);
 	struct timespec *limit = until_ns == CLOCK_NEVER ? NULL : &until;
 #ifdef SYS_futex_waitv
-	struct futex_waitv one = {.val = value, .uaddr = (uintptr_t)word, .flags = FUTEX_32};
-	if (syscall(SYS_futex_waitv, &one, 1, 0, limit, CLOCK_MONOTONIC) >= 0)
+	struct futex_waitv all[1 + WAIT_TOPICS_AT_ONCE];
+	for (int i = 0; i < count; i++)
+		all[i] = (struct futex_waitv){
+			.val = words[i].value, .uaddr = (uintptr_t)words[i].word, .flags = FUTEX_32};
+	if (syscall(SYS_futex_waitv, all, count, 0, limit, CLOCK_MONOTONIC) >= 0)
 		return 0;
 	if (errno != ENOSYS && errno != EPERM)
 		return errno;
 #endif
-	if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, limit, NULL,
+	if (count > 1)
+		return ENOSYS;
+	if (syscall(SYS_futex, words->word, FUTEX_WAIT_BITSET, words->value, limit, NULL,
 		    FUTEX_BITSET_MATCH_ANY) == 0)
 		return 0;
 	return errno;
 }
 
-/* False, after a message, if the system refuses the call. */
-bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns, bool *interrupted)
+enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, uint64_t until_ns)
 {
-	int error = futex_sleep(word, value, until_ns);
-	*interrupted = error == EINTR;
-	if (!error || error == EINTR || error == EAGAIN || error == ETIMEDOUT)
-		return true;
+	int error = futex_sleep(words, count, until_ns);
+	if (error == ENOSYS && count > 1)
+		return WAIT_SLEEP_ONE_WORD;
+	if (error == EINTR)
+		return WAIT_SLEPT_INTERRUPTED;
+	if (!error || error == EAGAIN || error == ETIMEDOUT)
+		return WAIT_SLEPT;
 	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
-	return false;
+	return WAIT_SLEEP_REFUSED;
 }
 
 /* The write may fail: if the eventfd is full the watch is awake. Without an eventfd there is no
@@ -260,19 +267,19 @@ uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *cal
 static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call *call,
 				  uint64_t since_ns, int *peer)
 {
-	struct wait_bell *bell = waiter->bell;
+	struct wait_sleeper sleeper;
 	uint64_t look_ns = wait_next_look(waiter, call, since_ns);
 	bool interrupted = false;
 	ls_status status;
 	wait_pump_hand_over(waiter->pump);
 	if (waiter->asleep)
 		atomic_fetch_add_explicit(waiter->asleep, 1, memory_order_seq_cst);
-	wait_count_sleeper(bell); /* 1 */
+	wait_bell_enter(&sleeper, waiter->bell); /* 1 */
 	for (;;) {
-		uint32_t seen = atomic_load_explicit(&bell->wakeups, memory_order_seq_cst); /* 2 */
 		/* The clock first: then what arrived before the deadline counts. */
 		uint64_t now = clock_now_ns();
-		wait_narrow(bell, call, now);
+		wait_bell_add(&sleeper, call, now);
+		wait_bell_listen(&sleeper);                    /* 2 */
 		if (wait_is_over(waiter, call, &status, peer)) /* 3 */
 			break;
 		if (interrupted || now >= call->deadline_ns) {
@@ -284,12 +291,12 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 			look_ns = wait_after(now, waiter->look_ns);
 		}
 		uint64_t until_ns = look_ns < call->deadline_ns ? look_ns : call->deadline_ns;
-		if (!wait_sleep_while(&bell->wakeups, seen, until_ns, &interrupted)) { /* 4 */
+		if (!wait_bell_sleep(&sleeper, until_ns, &interrupted)) { /* 4 */
 			status = LS_SYSTEM;
 			break;
 		}
 	}
-	wait_uncount_sleeper(bell);
+	wait_bell_leave(&sleeper);
 	if (waiter->asleep)
 		atomic_fetch_sub_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	return status;

@@ -8,8 +8,9 @@
  * bell->wakeups, tests all conditions again, and sleeps while bell->wakeups is unchanged. A
  * signaller stores the word, reads bell->sleepers of each rank that may await it, and only if that
  * is not zero changes bell->wakeups and wakes the sleepers. These four accesses are sequentially
- * consistent, so either the waiter sees the word, or the signaller sees the sleeper. A waiter that
- * needs all of several words does not wake for each: see wait_bell.c.
+ * consistent, so either the waiter sees the word, or the signaller sees the sleeper. For words that
+ * have a topic there are such accesses for each topic, so that a signaller wakes only the sleepers
+ * that its word concerns: see wait_bell.c.
  *
  * There are no locks in shared memory, and no peer is trusted: a peer that writes nonsense can make
  * a wait wake early (it tests again) or late (the deadline holds), and nothing else. */
@@ -140,14 +141,20 @@ struct wait_table {
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };
 
+/* Topics are numbers from 1. The topic of a word follows from its writer and its group; two words
+ * may have the same one by chance. */
+enum { WAIT_TOPICS = 64 };
+
 /* A rank's doorbell, in memory that its peers can write. */
 struct wait_bell {
-	_Alignas(64) _Atomic uint32_t wakeups; /* raised to wake the sleepers */
-	/* the number of sleepers; WAIT_ARMED, WAIT_ARMED_URGENT; above WAIT_FIRST_SHIFT, if there
-	 * is one sleeper: the rank whose word it needs first, plus 1, or 0 */
-	_Atomic uint32_t sleepers;
+	_Alignas(64) _Atomic uint32_t wakeups; /* raised to wake all sleepers */
+	_Atomic uint32_t sleepers;             /* their number, and WAIT_ARMED, WAIT_ARMED_URGENT */
 	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_for_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
+	_Atomic uint32_t to_all;   /* how many sleepers listen to all topics */
+	/* of each topic: how many sleepers listen to it; raised to wake these */
+	_Alignas(64) _Atomic uint16_t listeners[WAIT_TOPICS];
+	_Atomic uint32_t topic_wakeups[WAIT_TOPICS];
 };
 /* The progress thread does not sleep; or it sleeps on `requests`, until other threads of its rank
  * have work for it; or on `wakeups` as well, as any thread that waits for words. */
@@ -155,7 +162,6 @@ enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUP
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_URGENT UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
-#define WAIT_FIRST_SHIFT 18
 
 /* What a waiter knows of one peer. `left` is a word that the peer changes from `left_before` when
  * it leaves the group; NULL: none. `dead` is a word that threads of this process set once the
@@ -173,6 +179,8 @@ struct wait_word {
 	 * words of several groups. NULL: the waiter's own. */
 	const struct wait_peer *peers;
 	struct wait_edge edge;
+	/* Not 0: the writer of the word announces it by wait_wake_topic, with this topic. */
+	uint8_t topic;
 };
 
 /* Moves messages from and to other hosts while threads wait. A thread that spins calls `advance`.
@@ -403,9 +411,9 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 /* Call after a sequentially consistent store to a word that a rank may await: wakes the sleepers of
  * `bell`. One load if there are none. */
 void wait_wake(struct wait_bell *bell);
-/* The same for a word that world rank `writer` has stored, if the edges of waits for the word name
- * that rank as their peer. Does not wake a thread that needs another rank's word first. */
-void wait_wake_for(struct wait_bell *bell, int writer);
+/* The same for a word of which all waits have this topic. Wakes only sleepers that listen to it: of
+ * those that need all of several words, the ones that need a word of this topic first. */
+void wait_wake_topic(struct wait_bell *bell, int topic);
 /* Whether wait_wake would do anything. */
 static inline bool wait_is_awaited(const struct wait_bell *bell)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The doorbell: who sleeps there, and who wakes the sleepers.
  *
- * Where 64 ranks share a few processors and each wakes all sleepers when it enters a collective,
- * the ranks spend nearly all time on waking up, finding most words missing, and sleeping again. So
- * a thread that needs all of several words, and is alone at its bell, names the rank whose word it
- * waits for first. It draws that rank, as the order in which ranks come may be any; so of n ranks
- * that are missing about ln n wake it, instead of n. */
+ * Where threads of a rank wait for different things, a store concerns few of them. And where many
+ * ranks share a few processors, a rank that needs words of all others would be woken by each of
+ * them, find most words missing, and sleep again. So a word may have a topic, and a thread is woken
+ * by the topics that it listens to: those of all of its words, if any one suffices; if it needs all
+ * of them, the topic of one word that is missing. It draws that word, as the order in which ranks
+ * come may be any; so of n ranks that are missing about ln n wake the thread, instead of n. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -14,26 +15,13 @@
 #include "base/wait_private.h"
 
 #define ARMINGS (WAIT_ARMED | WAIT_ARMED_URGENT)
-enum { FIRST_MAX = UINT32_MAX >> WAIT_FIRST_SHIFT };
 
 /* ---- who sleeps ---- */
 
-static void change_sleepers(struct wait_bell *bell, uint32_t change)
+void wait_bell_enter(struct wait_sleeper *sleeper, struct wait_bell *bell)
 {
-	uint32_t state = atomic_load(&bell->sleepers), then;
-	do
-		then = (state & ARMINGS) | ((state + change) & WAIT_SLEEPERS);
-	while (!atomic_compare_exchange_weak(&bell->sleepers, &state, then));
-}
-
-void wait_count_sleeper(struct wait_bell *bell)
-{
-	change_sleepers(bell, 1);
-}
-
-void wait_uncount_sleeper(struct wait_bell *bell)
-{
-	change_sleepers(bell, -1u);
+	*sleeper = (struct wait_sleeper){.bell = bell};
+	atomic_fetch_add(&bell->sleepers, 1);
 }
 
 /* One of the words that are missing. NULL: there is none. */
@@ -45,36 +33,110 @@ static const struct wait_word *draw_missing(const struct wait_call *call, uint64
 	/* Fibonacci hashing. */
 	uint32_t random = (uint32_t)(seed * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 	uint32_t skip = (uint32_t)((uint64_t)random * missing >> 32);
-	for (int i = 0; i < call->count; i++)
-		if (!wait_word_is_there(&call->words[i]) && skip-- == 0)
-			return &call->words[i];
-	return NULL;
-}
-
-/* Names the word's writer, if the calling thread is the only sleeper; NULL: nobody. */
-static void name_first(struct wait_bell *bell, const struct wait_word *word)
-{
-	int peer = word ? word->edge.peer : -1;
-	uint32_t first = peer >= 0 && peer < FIRST_MAX ? (uint32_t)peer + 1 : 0;
-	uint32_t state = atomic_load(&bell->sleepers), then;
-	do {
-		if ((state & WAIT_SLEEPERS) != 1 || state >> WAIT_FIRST_SHIFT == first)
-			return;
-		then = (state & (ARMINGS | WAIT_SLEEPERS)) | first << WAIT_FIRST_SHIFT;
-	} while (!atomic_compare_exchange_weak(&bell->sleepers, &state, then));
-}
-
-/* A word that has come before its writer could see that it is named wakes nobody any more: then
- * another one is drawn. One that comes later changes `wakeups`, which the caller has read. */
-void wait_narrow(struct wait_bell *bell, const struct wait_call *call, uint64_t seed)
-{
-	for (int tries = 0; tries < call->count && !call->any; tries++) {
-		const struct wait_word *word = draw_missing(call, seed);
-		name_first(bell, word);
-		if (!word || !wait_word_is_there(word))
-			return;
+	const struct wait_word *last = NULL; /* fewer words may be missing by now */
+	for (int i = 0; i < call->count; i++) {
+		if (wait_word_is_there(&call->words[i]))
+			continue;
+		last = &call->words[i];
+		if (skip-- == 0)
+			break;
 	}
-	name_first(bell, NULL);
+	return last;
+}
+
+static void add_topic(struct wait_topics *topics, int topic)
+{
+	if (topic > 0)
+		topics->topics |= UINT64_C(1) << (topic - 1) % WAIT_TOPICS;
+	if (__builtin_popcountll(topics->topics) > WAIT_TOPICS_AT_ONCE)
+		topics->all = true;
+}
+
+void wait_bell_add(struct wait_sleeper *sleeper, const struct wait_call *call, uint64_t seed)
+{
+	struct wait_topics *next = &sleeper->next;
+	if (call->any) {
+		for (int i = 0; i < call->count && !next->all; i++)
+			add_topic(next, call->words[i].topic);
+		return;
+	}
+	const struct wait_word *first = draw_missing(call, seed);
+	if (!first)
+		return; /* the wait is over */
+	if (next->first_count == WAIT_TOPICS_AT_ONCE) {
+		next->all = true;
+		return;
+	}
+	next->first[next->first_count++] = first;
+	add_topic(next, first->topic);
+}
+
+static void count_listener(struct wait_bell *bell, uint64_t topics, uint16_t change)
+{
+	for (; topics; topics &= topics - 1)
+		atomic_fetch_add(&bell->listeners[__builtin_ctzll(topics)], change);
+}
+
+static void change_topics(struct wait_sleeper *sleeper)
+{
+	struct wait_topics *now = &sleeper->now, *next = &sleeper->next;
+	struct wait_bell *bell = sleeper->bell;
+	if (next->all)
+		next->topics = 0;
+	if (next->all != now->all)
+		atomic_fetch_add(&bell->to_all, next->all ? 1 : -1u);
+	count_listener(bell, next->topics & ~now->topics, 1);
+	count_listener(bell, now->topics & ~next->topics, (uint16_t)-1);
+	*now = *next;
+	*next = (struct wait_topics){0};
+}
+
+void wait_bell_listen(struct wait_sleeper *sleeper)
+{
+	struct wait_bell *bell = sleeper->bell;
+	int count = 0;
+	sleeper->seen = atomic_load(&bell->wakeups);
+	sleeper->next.all |= sleeper->one_word && sleeper->next.topics;
+	change_topics(sleeper);
+	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1)
+		sleeper->topic_seen[count++] =
+			atomic_load(&bell->topic_wakeups[__builtin_ctzll(topics)]);
+}
+
+/* Whether a word that the thread waits for first has come before its writer could see that. Then no
+ * other writer would wake the thread, which has to draw another word. */
+static bool has_first(const struct wait_topics *topics)
+{
+	for (int i = 0; i < topics->first_count; i++)
+		if (wait_word_is_there(topics->first[i]))
+			return true;
+	return false;
+}
+
+bool wait_bell_sleep(struct wait_sleeper *sleeper, uint64_t until_ns, bool *interrupted)
+{
+	struct wait_bell *bell = sleeper->bell;
+	struct wait_futex words[1 + WAIT_TOPICS_AT_ONCE] = {{&bell->wakeups, sleeper->seen}};
+	int count = 1;
+	*interrupted = false;
+	if (has_first(&sleeper->now))
+		return true;
+	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1) {
+		words[count] = (struct wait_futex){&bell->topic_wakeups[__builtin_ctzll(topics)],
+						   sleeper->topic_seen[count - 1]};
+		count++;
+	}
+	enum wait_slept slept = wait_sleep_while(words, count, until_ns);
+	*interrupted = slept == WAIT_SLEPT_INTERRUPTED;
+	sleeper->one_word |= slept == WAIT_SLEEP_ONE_WORD;
+	return slept != WAIT_SLEEP_REFUSED;
+}
+
+void wait_bell_leave(struct wait_sleeper *sleeper)
+{
+	sleeper->next = (struct wait_topics){0};
+	change_topics(sleeper);
+	atomic_fetch_sub(&sleeper->bell->sleepers, 1);
 }
 
 /* ---- who wakes them ---- */
@@ -86,16 +148,18 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Whether the only sleeper needs a word of another rank than this one first. */
-static bool awaits_another(uint32_t state, uint32_t writer)
+/* The word to change, on which all sleepers sleep that listen to this topic (0: all sleepers);
+ * NULL: there are none. */
+static _Atomic uint32_t *wakeups_of(struct wait_bell *bell, int topic)
 {
-	uint32_t first = state >> WAIT_FIRST_SHIFT;
-	return writer && first && first != writer;
+	if (topic == 0 || atomic_load(&bell->to_all))
+		return &bell->wakeups;
+	int i = (topic - 1) % WAIT_TOPICS;
+	return atomic_load(&bell->listeners[i]) ? &bell->topic_wakeups[i] : NULL;
 }
 
-/* `armed`: how the bell must be armed for this to wake the progress thread, too. writer: the rank
- * that has stored a word, plus 1; 0: wake all sleepers. */
-static void wake_bell(struct wait_bell *bell, uint32_t armed, uint32_t writer)
+/* `armed`: how the bell must be armed for this to wake the progress thread, too. */
+static void wake_bell(struct wait_bell *bell, uint32_t armed, int topic)
 {
 	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
 	if (state == 0)
@@ -104,8 +168,9 @@ static void wake_bell(struct wait_bell *bell, uint32_t armed, uint32_t writer)
 	 * that disarms it must wake the progress thread. */
 	if (state & armed && atomic_fetch_and(&bell->sleepers, ~ARMINGS) & WAIT_ARMED)
 		wait_wake_progress(bell);
-	if (state & WAIT_SLEEPERS && !awaits_another(state, writer))
-		futex_wake(&bell->wakeups);
+	_Atomic uint32_t *wakeups = state & WAIT_SLEEPERS ? wakeups_of(bell, topic) : NULL;
+	if (wakeups)
+		futex_wake(wakeups);
 }
 
 void wait_wake(struct wait_bell *bell)
@@ -113,9 +178,9 @@ void wait_wake(struct wait_bell *bell)
 	wake_bell(bell, WAIT_ARMED_URGENT, 0);
 }
 
-void wait_wake_for(struct wait_bell *bell, int writer)
+void wait_wake_topic(struct wait_bell *bell, int topic)
 {
-	wake_bell(bell, WAIT_ARMED_URGENT, (uint32_t)writer + 1);
+	wake_bell(bell, WAIT_ARMED_URGENT, topic);
 }
 
 void wait_request_progress(struct wait_bell *bell)

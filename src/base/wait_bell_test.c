@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which ranks wake a thread that needs words of several. Wake-ups are counted by bell->wakeups. */
+ * Which stores wake which threads. The bell counts wake-ups. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,40 +10,63 @@
 #include <cmocka.h>
 
 #include "base/wait_fixture.h"
+#include "base/wait_private.h"
 
+static uint8_t topic_of(int rank)
+{
+	return (uint8_t)(2 * rank + 1);
+}
+
+/* Word i is written by rank i, and has a topic of its own. */
 static int setup(void **state)
 {
-	struct fixture *fixture = malloc(sizeof *fixture);
-	assert_non_null(fixture);
-	fixture_init(fixture);
-	*state = fixture;
-	return 0;
+	int error = fixture_setup(state);
+	struct fixture *fixture = *state;
+	for (int i = 0; i < PEERS; i++)
+		fixture->words[i].topic = topic_of(i);
+	return error;
 }
 
-static int teardown(void **state)
+static int listeners(const struct fixture *fixture, int rank)
 {
-	fixture_fini(*state);
-	free(*state);
-	return 0;
+	return fixture->shared->bell.listeners[topic_of(rank) - 1];
 }
 
-/* The rank whose word the only sleeper needs first; -1: any rank wakes it. */
+/* The rank whose topic the sleepers listen to; -1: there is none, or there are several. */
 static int first_of(const struct fixture *fixture)
 {
-	return (int)(fixture->shared->bell.sleepers >> WAIT_FIRST_SHIFT) - 1;
+	int first = -1, count = 0;
+	for (int i = 0; i < PEERS; i++) {
+		first = listeners(fixture, i) ? i : first;
+		count += listeners(fixture, i);
+	}
+	return count == 1 ? first : -1;
+}
+
+/* How often sleepers were woken: all of them, and those who listen to a topic. */
+static uint32_t wakeups(const struct fixture *fixture)
+{
+	uint32_t count = fixture->shared->bell.wakeups;
+	for (int i = 0; i < WAIT_TOPICS; i++)
+		count += fixture->shared->bell.topic_wakeups[i];
+	return count;
+}
+
+static int sleepers(const struct fixture *fixture)
+{
+	return (int)(fixture->shared->bell.sleepers & WAIT_SLEEPERS);
 }
 
 static void store_for(struct fixture *fixture, int rank)
 {
 	wait_store(&fixture->shared->words[rank], 1);
-	wait_wake_for(&fixture->shared->bell, rank);
+	wait_wake_topic(&fixture->shared->bell, topic_of(rank));
 }
 
-/* Of the ranks that are missing only the one that the sleeper has named wakes it. */
+/* Of the ranks that are missing only the one that the sleeper waits for first wakes it. */
 static void test_others_do_not_wake(void **state)
 {
 	struct fixture *fixture = *state;
-	const struct wait_bell *bell = &fixture->shared->bell;
 	struct waiting waiting;
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, PEERS, false), &slot);
@@ -51,20 +74,21 @@ static void test_others_do_not_wake(void **state)
 		int first = first_of(fixture);
 		assert_in_range(first, 0, PEERS - 1);
 		assert_int_equal(fixture->shared->words[first], 0);
-		uint32_t wakeups = bell->wakeups;
+		uint32_t before = wakeups(fixture);
 		int other = (first + 1) % PEERS;
 		if (other != first && fixture->shared->words[other] == 0) {
 			store_for(fixture, other);
 			missing--;
-			assert_int_equal(bell->wakeups, wakeups);
+			assert_int_equal(wakeups(fixture), before);
 		}
 		store_for(fixture, first);
 		missing--;
-		assert_int_equal(bell->wakeups, wakeups + 1);
+		assert_int_equal(wakeups(fixture), before + 1);
 		if (missing > 0)
 			EVENTUALLY(first_of(fixture) != first && is_asleep(slot.tid));
 	}
 	assert_int_equal(waiting_end(&waiting), LS_OK);
+	assert_int_equal(first_of(fixture), -1);
 }
 
 /* A failure, a rank that leaves and a rank that has died concern everyone. */
@@ -85,37 +109,74 @@ static void test_any_word(void **state)
 	struct fixture *fixture = *state;
 	struct waiting waiting;
 	struct wait_slot_body slot;
-	waiting_start(&waiting, fixture, fixture_call(fixture, PEERS, true), &slot);
-	assert_int_equal(first_of(fixture), -1);
-	store_for(fixture, PEERS - 1);
-	assert_int_equal(waiting_end(&waiting), LS_OK);
+	for (int last = 0; last < PEERS; last++) {
+		waiting_start(&waiting, fixture, fixture_call(fixture, PEERS, true), &slot);
+		for (int i = 0; i < PEERS; i++)
+			assert_int_equal(listeners(fixture, i), 1);
+		store_for(fixture, last);
+		assert_int_equal(waiting_end(&waiting), LS_OK);
+		fixture->shared->words[last] = 0;
+	}
 }
 
-/* Two threads at one bell need different ranks, so any rank wakes both; also the one that remains,
- * until it has looked once. */
+/* A thread that needs one of very many words is woken by every store. */
+static void test_too_many_topics(void **state)
+{
+	struct fixture *fixture = *state;
+	struct wait_word words[WAIT_TOPICS_AT_ONCE + 1];
+	struct wait_call call = fixture_call(fixture, WAIT_TOPICS_AT_ONCE + 1, true);
+	struct waiting waiting;
+	struct wait_slot_body slot;
+	call.words = words;
+	for (int i = 0; i < call.count; i++) {
+		words[i] = fixture->words[i % PEERS];
+		words[i].topic = (uint8_t)(WAIT_TOPICS - i);
+	}
+	waiting_start(&waiting, fixture, call, &slot);
+	assert_int_equal(fixture->shared->bell.to_all, 1);
+	store_for(fixture, 0);
+	assert_int_equal(waiting_end(&waiting), LS_OK);
+	assert_int_equal(fixture->shared->bell.to_all, 0);
+}
+
+/* A store wakes only the threads that wait for its topic. */
 static void test_two_sleepers(void **state)
 {
 	struct fixture *fixture = *state;
 	struct waiting one, other;
 	struct wait_slot_body slot;
-	waiting_start(&one, fixture, fixture_call(fixture, 2, false), &slot);
-	uint32_t tid = slot.tid;
-	assert_in_range(first_of(fixture), 0, 1);
-	struct wait_call later = fixture_call(fixture, 2, false);
-	later.words = &fixture->words[2];
+	waiting_start(&one, fixture, fixture_call(fixture, 1, false), &slot);
+	struct wait_call later = fixture_call(fixture, 1, true);
+	later.words = &fixture->words[1];
 	waiting_start(&other, fixture, later, &slot);
-	EVENTUALLY((fixture->shared->bell.sleepers & WAIT_SLEEPERS) == 2);
-	assert_int_equal(first_of(fixture), -1);
-	store_for(fixture, 2);
-	store_for(fixture, 3);
-	assert_int_equal(waiting_end(&other), LS_OK);
-	EVENTUALLY(is_asleep(tid));
-	store_for(fixture, 0);
+	EVENTUALLY(sleepers(fixture) == 2);
+	uint32_t before = fixture->shared->bell.topic_wakeups[topic_of(0) - 1];
 	store_for(fixture, 1);
+	assert_int_equal(waiting_end(&other), LS_OK);
+	assert_int_equal(fixture->shared->bell.topic_wakeups[topic_of(0) - 1], before);
+	assert_int_equal(fixture->shared->bell.wakeups, 0);
+	assert_int_equal(first_of(fixture), 0);
+	assert_false(one.done);
+	store_for(fixture, 0);
 	assert_int_equal(waiting_end(&one), LS_OK);
 }
 
-/* An armed bell keeps what the sleeper has named, and the other way round. */
+/* A word without a topic is announced to all, and stores of topics do not wake who waits for it. */
+static void test_no_topic(void **state)
+{
+	struct fixture *fixture = *state;
+	struct waiting waiting;
+	struct wait_slot_body slot;
+	fixture->words[0].topic = 0;
+	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
+	store_for(fixture, 1);
+	assert_int_equal(wakeups(fixture), 0);
+	wait_store(&fixture->shared->words[0], 1);
+	wait_wake(&fixture->shared->bell);
+	assert_int_equal(waiting_end(&waiting), LS_OK);
+}
+
+/* Topics and arming do not know of each other. */
 static void test_armed(void **state)
 {
 	struct fixture *fixture = *state;
@@ -125,10 +186,10 @@ static void test_armed(void **state)
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
 	wait_arm(bell, true);
 	assert_int_equal(first_of(fixture), 0);
-	uint32_t wakeups = bell->wakeups, requests = bell->requests;
-	wait_wake_for(bell, 1); /* wakes the progress thread only */
+	uint32_t requests = bell->requests;
+	wait_wake_topic(bell, topic_of(1)); /* wakes the progress thread only */
 	assert_int_equal(bell->requests, requests + 1);
-	assert_int_equal(bell->wakeups, wakeups);
+	assert_int_equal(wakeups(fixture), 0);
 	assert_int_equal(first_of(fixture), 0);
 	wait_arm(bell, false);
 	store_for(fixture, 0);
@@ -152,49 +213,36 @@ static void *wait_in_progress(void *arg)
 	return NULL;
 }
 
-/* A thread waits for all words of the fixture, `count` times at once. */
-static void run_progress(struct progress *progress, struct fixture *fixture, int count)
-{
-	struct wait_item *const items[] = {&progress->items[0], &progress->items[1]};
-	struct wait_bell *bell = &fixture->shared->bell;
-	progress->done = false;
-	for (int i = 0; i < count; i++) {
-		progress->items[i] = (struct wait_item){
-			.waiter = &fixture->waiter, .call = fixture_call(fixture, PEERS, false)};
-		wait_item_show(items[i]);
-	}
-	progress->set = (struct wait_set){.items = items,
-					  .count = count,
-					  .bell = bell,
-					  .seen = bell->requests,
-					  .until_ns = CLOCK_NEVER};
-	assert_int_equal(pthread_create(&progress->thread, NULL, wait_in_progress, progress), 0);
-	EVENTUALLY((bell->sleepers & WAIT_SLEEPERS) == 1 && (count > 1 || first_of(fixture) >= 0));
-	for (int i = 0; i < PEERS; i++) {
-		uint32_t wakeups = bell->wakeups;
-		if (first_of(fixture) == i)
-			continue;
-		store_for(fixture, i);
-		if (i < PEERS - 1) /* at the last word the thread may be awake, and leave */
-			assert_int_equal(bell->wakeups, wakeups + (count > 1));
-	}
-	if (first_of(fixture) >= 0)
-		store_for(fixture, first_of(fixture));
-	EVENTUALLY(progress->done);
-	wait_join(progress->thread);
-	for (int i = 0; i < count; i++)
-		wait_item_hide(items[i]);
-}
-
-/* The progress thread names a rank, too, if it waits for one operation. */
+/* The thread waits for all words of the fixture, and for word 0 alone. */
 static void test_progress_thread(void **state)
 {
 	struct fixture *fixture = *state;
-	struct progress progress;
-	run_progress(&progress, fixture, 1);
+	struct progress progress = {0};
+	struct wait_item *const items[] = {&progress.items[0], &progress.items[1]};
+	struct wait_bell *bell = &fixture->shared->bell;
+	for (int i = 0; i < 2; i++) {
+		progress.items[i] =
+			(struct wait_item){.waiter = &fixture->waiter,
+					   .call = fixture_call(fixture, i == 0 ? PEERS : 1, false)};
+		wait_item_show(items[i]);
+	}
+	progress.set = (struct wait_set){.items = items,
+					 .count = 2,
+					 .bell = bell,
+					 .seen = bell->requests,
+					 .until_ns = CLOCK_NEVER};
+	assert_int_equal(pthread_create(&progress.thread, NULL, wait_in_progress, &progress), 0);
+	EVENTUALLY(listeners(fixture, 0) == 1);
+	int heard = 0;
 	for (int i = 0; i < PEERS; i++)
-		fixture->shared->words[i] = 0;
-	run_progress(&progress, fixture, 2);
+		heard += listeners(fixture, i);
+	assert_in_range(heard, 1, 2);
+	for (int i = PEERS - 1; i >= 0; i--)
+		store_for(fixture, i);
+	EVENTUALLY(progress.done);
+	wait_join(progress.thread);
+	for (int i = 0; i < 2; i++)
+		wait_item_hide(items[i]);
 }
 
 enum { ROUNDS = 3000 };
@@ -212,9 +260,25 @@ static void *write_rounds(void *arg)
 		while (atomic_load(writer->round) < i)
 			sched_yield();
 		wait_store(&writer->fixture->shared->words[writer->rank], i);
-		wait_wake_for(&writer->fixture->shared->bell, writer->rank);
+		wait_wake_topic(&writer->fixture->shared->bell, topic_of(writer->rank));
 	}
 	return NULL;
+}
+
+/* Needs in each round one of the words 1 and 2. Returns how many waits have failed. */
+static void *wait_rounds(void *arg)
+{
+	struct fixture *fixture = arg;
+	struct wait_word words[] = {fixture->words[1], fixture->words[2]};
+	uintptr_t bad = 0;
+	for (uint64_t i = 1; i <= ROUNDS; i++) {
+		int peer;
+		struct wait_call call = fixture_call(fixture, 2, true);
+		call.words = words;
+		words[0].edge.value = words[1].edge.value = i;
+		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK;
+	}
+	return (void *)bad;
 }
 
 /* look_ns is 0 here, so a lost wake-up is a time-out. */
@@ -222,27 +286,33 @@ static void test_no_wakeup_is_lost(void **state)
 {
 	struct fixture *fixture = *state;
 	_Atomic uint64_t round = 0;
-	pthread_t threads[PEERS];
+	pthread_t threads[PEERS], other;
 	struct writer writers[PEERS];
-	int bad = 0;
+	uintptr_t bad = 0;
+	void *bad_of_other;
+	assert_int_equal(pthread_create(&other, NULL, wait_rounds, fixture), 0);
 	for (int i = 0; i < PEERS; i++) {
 		writers[i] = (struct writer){.fixture = fixture, .round = &round, .rank = i};
 		assert_int_equal(pthread_create(&threads[i], NULL, write_rounds, &writers[i]), 0);
 	}
+	struct wait_word words[PEERS];
+	memcpy(words, fixture->words, sizeof words);
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		int peer;
 		struct wait_call call = fixture_call(fixture, PEERS, false);
+		call.words = words;
 		for (int p = 0; p < PEERS; p++)
-			fixture->words[p].edge.value = i;
+			words[p].edge.value = i;
 		atomic_store(&round, i);
 		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK;
 	}
 	for (int i = 0; i < PEERS; i++)
 		wait_join(threads[i]);
-	assert_int_equal(bad, 0);
+	assert_int_equal(pthread_join(other, &bad_of_other), 0);
+	assert_int_equal(bad + (uintptr_t)bad_of_other, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
 
 int main(void)
 {
@@ -250,7 +320,9 @@ int main(void)
 		TEST(test_others_do_not_wake),
 		TEST(test_others_wake_for_a_failure),
 		TEST(test_any_word),
+		TEST(test_too_many_topics),
 		TEST(test_two_sleepers),
+		TEST(test_no_topic),
 		TEST(test_armed),
 		TEST(test_progress_thread),
 		TEST(test_no_wakeup_is_lost),

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -64,9 +65,29 @@ static inline void fixture_init(struct fixture *fixture)
 
 static inline void fixture_fini(struct fixture *fixture)
 {
-	assert_int_equal(fixture->shared->bell.sleepers, 0);
+	const struct wait_bell *bell = &fixture->shared->bell;
+	assert_int_equal(bell->sleepers, 0);
+	assert_int_equal(bell->to_all, 0);
+	for (int i = 0; i < WAIT_TOPICS; i++)
+		assert_int_equal(bell->listeners[i], 0);
 	wait_close(&fixture->waiter);
 	assert_int_equal(munmap(fixture->shared, sizeof *fixture->shared), 0);
+}
+
+static inline int fixture_setup(void **state)
+{
+	struct fixture *fixture = malloc(sizeof *fixture);
+	assert_non_null(fixture);
+	fixture_init(fixture);
+	*state = fixture;
+	return 0;
+}
+
+static inline int fixture_teardown(void **state)
+{
+	fixture_fini(*state);
+	free(*state);
+	return 0;
 }
 
 static inline struct wait_call fixture_call(const struct fixture *fixture, int count, bool any)

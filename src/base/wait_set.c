@@ -103,18 +103,19 @@ static void count_asleep(const struct wait_set *set, uint32_t change)
 static void sleep_for_set(const struct wait_set *set)
 {
 	struct wait_bell *bell = set->bell;
+	struct wait_sleeper sleeper;
 	uint64_t look_ns, until_ns = next_of_set(set, clock_now_ns(), &look_ns);
 	bool sleeps = true, interrupted; /* no signal comes here */
 	wait_pump_hand_over(set->items[0]->waiter->pump);
 	count_asleep(set, 1);
 	atomic_store(&bell->listens, WAIT_LISTENS_WAKEUPS);
-	wait_count_sleeper(bell); /* 1 */
+	wait_bell_enter(&sleeper, bell); /* 1 */
 	while (sleeps) {
-		uint32_t seen = atomic_load(&bell->wakeups); /* 2 */
 		uint64_t now = clock_now_ns();
-		if (set->count == 1)
-			wait_narrow(bell, &set->items[0]->call, now);
-		if (has_ended(set, now)) /* 3 */
+		for (int i = 0; i < set->count; i++)
+			wait_bell_add(&sleeper, &set->items[i]->call, now);
+		wait_bell_listen(&sleeper); /* 2 */
+		if (has_ended(set, now))    /* 3 */
 			break;
 		if (now >= look_ns) {
 			wait_wake_watch(set->items[0]->waiter);
@@ -122,11 +123,10 @@ static void sleep_for_set(const struct wait_set *set)
 				break;
 			look_ns = wait_after(now, set->items[0]->waiter->look_ns);
 		}
-		sleeps = wait_sleep_while(&bell->wakeups, seen,
-					  look_ns < until_ns ? look_ns : until_ns,
-					  &interrupted); /* 4 */
+		sleeps = wait_bell_sleep(&sleeper, look_ns < until_ns ? look_ns : until_ns,
+					 &interrupted); /* 4 */
 	}
-	wait_uncount_sleeper(bell);
+	wait_bell_leave(&sleeper);
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 	count_asleep(set, -1u);
 }
@@ -134,10 +134,11 @@ static void sleep_for_set(const struct wait_set *set)
 static void sleep_for_requests(const struct wait_set *set)
 {
 	struct wait_bell *bell = set->bell;
-	bool sleeps = true, interrupted;
+	const struct wait_futex requests = {&bell->requests, set->seen};
+	enum wait_slept slept = WAIT_SLEPT;
 	atomic_store(&bell->listens, WAIT_LISTENS_REQUESTS);
-	while (sleeps && !has_ended(set, clock_now_ns()))
-		sleeps = wait_sleep_while(&bell->requests, set->seen, set->until_ns, &interrupted);
+	while (slept != WAIT_SLEEP_REFUSED && !has_ended(set, clock_now_ns()))
+		slept = wait_sleep_while(&requests, 1, set->until_ns);
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 }
 

@@ -145,10 +145,15 @@ static int without_waitv(struct fixture *fixture)
 	call = fixture_call(fixture, 2, false);
 	if (wait_words(&fixture->waiter, &call, &peer) != LS_OK)
 		return 2;
-	/* The parent sends signals until this returns. */
+	/* Then a sleeper cannot choose topics. */
+	fixture->words[2].topic = 7;
 	call = fixture_call(fixture, 3, false);
-	if (wait_words(&fixture->waiter, &call, &peer) != LS_INTERRUPTED)
+	if (wait_words(&fixture->waiter, &call, &peer) != LS_OK)
 		return 3;
+	/* The parent sends signals until this returns. */
+	call = fixture_call(fixture, 4, false);
+	if (wait_words(&fixture->waiter, &call, &peer) != LS_INTERRUPTED)
+		return 4;
 	return 0;
 }
 
@@ -180,7 +185,12 @@ static void test_without_waitv(void **state)
 	wait_store(&fixture.shared->words[0], 1);
 	wait_store(&fixture.shared->words[1], 1);
 	wait_wake(&fixture.shared->bell);
-	EVENTUALLY(waits_for(&fixture, 3) || (ended = waitpid(child, &status, WNOHANG)) != 0);
+	EVENTUALLY((waits_for(&fixture, 3) && fixture.shared->bell.to_all == 1) ||
+		   (ended = waitpid(child, &status, WNOHANG)) != 0);
+	assert_int_equal(ended, 0);
+	wait_store(&fixture.shared->words[2], 1);
+	wait_wake_topic(&fixture.shared->bell, 7);
+	EVENTUALLY(waits_for(&fixture, 4) || (ended = waitpid(child, &status, WNOHANG)) != 0);
 	assert_int_equal(ended, 0);
 	EVENTUALLY(kill(child, SIGUSR1) != 0 || waitpid(child, &status, WNOHANG) == child);
 	assert_true(WIFEXITED(status));

@@ -16,22 +16,6 @@
 #include "base/capture.h"
 #include "base/wait_fixture.h"
 
-static int setup(void **state)
-{
-	struct fixture *fixture = malloc(sizeof *fixture);
-	assert_non_null(fixture);
-	fixture_init(fixture);
-	*state = fixture;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fixture_fini(*state);
-	free(*state);
-	return 0;
-}
-
 static void test_satisfied(void **state)
 {
 	struct fixture *fixture = *state;
@@ -444,7 +428,7 @@ static void test_no_wakeup_is_lost(void **state)
 	fixture_fini(&other);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
 {

@@ -85,10 +85,10 @@ bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word
 	uint32_t generation = p2p->generation;
 	if (asks) {
 		atomic_store(&p2p->asks_cancel, true);
-		transport_wait_word(team, peer, &p2p->rts->owner_copied,
-				    transport_mail_word(generation, p2p->pieces), peer, &words[0]);
-		transport_wait_word(team, peer, &p2p->rts->done, transport_mail_word(generation, 0),
-				    peer, &words[1]);
+		mailbox_wait_word(mailbox, peer, &p2p->rts->owner_copied,
+				  transport_mail_word(generation, p2p->pieces), peer, &words[0]);
+		mailbox_wait_word(mailbox, peer, &p2p->rts->done,
+				  transport_mail_word(generation, 0), peer, &words[1]);
 	}
 	lock_mail_release(&mailbox->lock);
 	/* If the operation has ended, its RTS slot may be in use again: then no rank is asked. */

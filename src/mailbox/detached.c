@@ -203,15 +203,15 @@ static bool is_served(struct mailbox *mailbox, const struct op *op, enum op_p2p_
 		rts = p2p->rts;
 		if (!rts || p2p->cancelled)
 			return true;
-		transport_wait_word(mailbox->team, op->call.peer, &rts->done,
-				    transport_mail_word(p2p->generation, 0), op->call.peer, &word);
+		mailbox_wait_word(mailbox, op->call.peer, &rts->done,
+				  transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return mailbox_word_has_come(&word);
 	case OP_P2P_MATCHED:
 		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case OP_P2P_SENDER_COPIES:
-		transport_wait_word(
-			mailbox->team, mailbox->team->rank, &rts->source_copied,
+		mailbox_wait_word(
+			mailbox, mailbox->team->rank, &rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
 			op->call.peer, &word);
 		return p2p->pieces_copied == p2p->pieces || mailbox_word_has_come(&word);

@@ -194,8 +194,8 @@ bool mailbox_open_from(struct mailbox *mailbox, int q)
 void mailbox_source_word(struct mailbox *mailbox, int q, struct wait_word *word)
 {
 	const struct mailbox_peer *peer = &mailbox->peers[q];
-	transport_wait_word(mailbox->team, mailbox->team->rank,
-			    transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
+	mailbox_wait_word(mailbox, mailbox->team->rank,
+			  transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
 }
 
 void mailbox_room_word(struct mailbox *mailbox, int q, struct wait_word *word)
@@ -203,11 +203,10 @@ void mailbox_room_word(struct mailbox *mailbox, int q, struct wait_word *word)
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	if (peer->out.posted - peer->out.seen < mailbox->limit) {
 		/* All RTS slots are in use. */
-		transport_wait_word(mailbox->team, q, &peer->to->returned, peer->out.returned + 1,
-				    q, word);
+		mailbox_wait_word(mailbox, q, &peer->to->returned, peer->out.returned + 1, q, word);
 		return;
 	}
-	transport_wait_word(mailbox->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
+	mailbox_wait_word(mailbox, q, &peer->to->taken, peer->out.seen + 1, q, word);
 }
 
 int mailbox_source_words(struct mailbox *mailbox, int source, struct wait_word *words)

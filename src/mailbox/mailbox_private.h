@@ -314,12 +314,20 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 
 /* ---- sendrecv.c and abandon.c ---- */
 
+/* As transport_wait_word. Ranks announce messages one by one, by transport_notify. */
+static inline void mailbox_wait_word(const struct mailbox *mailbox, int owner,
+				     const _Atomic uint64_t *word, uint64_t value, int peer,
+				     struct wait_word *out)
+{
+	transport_wait_word(mailbox->team, owner, word, value, peer, out);
+	out->topic = 0;
+}
+
 /* Adds a word of member `owner`'s segment, which the operation's peer writes. */
 static inline void mailbox_add_word(struct mailbox *mailbox, struct op *op, int owner,
 				    const _Atomic uint64_t *word, uint64_t value)
 {
-	transport_wait_word(mailbox->team, owner, word, value, op->call.peer,
-			    &op->words[op->word_count++]);
+	mailbox_wait_word(mailbox, owner, word, value, op->call.peer, &op->words[op->word_count++]);
 }
 
 /* Whether the group has failed. The answer may lag, so nothing may depend on false: it only ends

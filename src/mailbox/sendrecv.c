@@ -346,14 +346,13 @@ void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_
 		return;
 	}
 	if (op->call.kind == TRACE_SEND)
-		transport_wait_word(mailbox->team, op->call.peer, &p2p->rts->done,
-				    transport_mail_word(p2p->generation, 0), op->call.peer, word);
+		mailbox_wait_word(mailbox, op->call.peer, &p2p->rts->done,
+				  transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else if (unstaged)
-		transport_wait_word(mailbox->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
-				    word);
+		mailbox_wait_word(mailbox, rank, &p2p->rts->staged, unstaged, op->call.peer, word);
 	else
-		transport_wait_word(
-			mailbox->team, rank, &p2p->rts->source_copied,
+		mailbox_wait_word(
+			mailbox, rank, &p2p->rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
 			op->call.peer, word);
 }

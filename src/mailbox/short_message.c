@@ -169,8 +169,8 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 		 * value 2, so the wait ends by a failure, a death or its time limit. */
 		const struct transport_area *mine =
 			transport_area_of(mailbox->team, mailbox->team->rank);
-		transport_wait_word(mailbox->team, mailbox->team->rank, &mine->mail_ended, 2,
-				    call->peer, word);
+		mailbox_wait_word(mailbox, mailbox->team->rank, &mine->mail_ended, 2, call->peer,
+				  word);
 	}
 	out->number = (there && numbers) || (opened && call->posts) ? ++peer->receives : 0;
 	lock_mail_release(&mailbox->lock);

@@ -2,6 +2,12 @@
  * The words that ranks await: how a wait for one is described, and which ranks a store wakes. */
 #include "transport/segment.h"
 
+uint8_t transport_topic(int world, int area)
+{
+	enum { STRIDE = 37 }; /* prime to WAIT_TOPICS, so that a rank's areas differ */
+	return (uint8_t)(1 + (world + area * STRIDE) % WAIT_TOPICS);
+}
+
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out)
 {
@@ -21,6 +27,7 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 				.segment = member->peer->edge_segment |
 					   team->members[peer].peer->edge_segment,
 			},
+		.topic = team->members[peer].topic,
 	};
 }
 
@@ -56,7 +63,7 @@ static bool notify_here(const struct transport_team *team)
 		if (mapped->mirror)
 			is_far = true;
 		else
-			wait_wake_for(&mapped->segment->bell, team->transport->rank);
+			wait_wake_topic(&mapped->segment->bell, team->members[team->rank].topic);
 	}
 	return is_far;
 }

@@ -15,7 +15,8 @@ struct transport_team;
 
 /* Describes in *out a wait until `word`, in member `owner`'s segment, reaches `value`, which member
  * `peer` has to store. The edge names both members by world rank; if either is on another host, the
- * edge has WAIT_SEGMENT_MIRROR. */
+ * edge has WAIT_SEGMENT_MIRROR. The word gets the topic of what `peer` stores for all members; if
+ * it is announced by transport_notify only, the caller may set the topic to 0. */
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out);
 
@@ -27,14 +28,17 @@ void transport_notify(const struct transport_team *team, int rank);
 /* As transport_notify, for stores to which the member should react even if none of its threads
  * waits: wakes its progress thread, too, if its doorbell is armed (wait_request_progress). */
 void transport_request_progress(const struct transport_team *team, int rank);
-/* As transport_notify, for all members, after a store to a word of which all waits name this rank
- * as the peer, or which concerns other hosts only: a thread that needs another rank's word first
- * sleeps on. */
+/* As transport_notify, for all members, after a store to a word of which all waits are described by
+ * transport_wait_word with this team, and this rank as `peer`, or which concerns other hosts only.
+ * Threads that wait for other words sleep on. */
 void transport_notify_all(const struct transport_team *team);
 /* As transport_notify_all, for the members on this host. */
 void transport_notify_host(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
  * free again. Only on this host: transport_notify sends these to members on other hosts. */
 void transport_notify_world(const struct transport *transport, int rank);
+
+/* The topic of what a world rank stores for all members of the group that has this area of it. */
+uint8_t transport_topic(int world, int area);
 
 #endif

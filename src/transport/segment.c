@@ -391,6 +391,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 			.world = members[q],
 			.peer = peer,
 			.area = transport_peer_area(transport, peer, areas[q]),
+			.topic = transport_topic(members[q], areas[q]),
 		};
 		clear_channel_state(&team->channels[q]);
 	}

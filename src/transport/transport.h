@@ -104,6 +104,7 @@ struct transport_member {
 	int world; /* its world rank */
 	struct transport_peer *peer;
 	struct transport_area *area; /* of this group, in its segment */
+	uint8_t topic; /* of the words that it stores for all members: transport_notify_all */
 };
 
 /* The members of one group, as this process sees them. Functions on a team name members by their

@@ -134,21 +134,49 @@ static uint64_t to_ns(const struct timespec *time)
 	return time ? (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_nsec : SCHEDULER_NEVER;
 }
 
-static long futex_wait(const volatile uint32_t *word, uint32_t value, const struct timespec *until)
+enum { FUTEX_WORDS = 16 };
+
+struct futex_word {
+	const volatile uint32_t *word;
+	uint32_t value;
+};
+
+static long futex_wait(const struct futex_word *words, int count, const struct timespec *until)
 {
+	struct thread_key on[FUTEX_WORDS];
 	scheduler_point(PLACE, "is about to sleep");
-	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
-		errno = EAGAIN;
-		return -1;
+	for (int i = 0; i < count; i++) {
+		on[i] = files_key(words[i].word);
+		if (__atomic_load_n(words[i].word, __ATOMIC_SEQ_CST) != words[i].value) {
+			errno = EAGAIN;
+			return -1;
+		}
 	}
 	uint64_t until_ns = to_ns(until);
-	if (until_ns <= scheduler.now_ns ||
-	    !scheduler_block(WAITS_FUTEX, files_key(word), until_ns, "sleeps")) {
-		errno = ETIMEDOUT;
+	struct thread *self = scheduler_self;
+	self->further = &on[1];
+	self->further_count = count - 1;
+	bool woken = until_ns > scheduler.now_ns &&
+		     scheduler_block(WAITS_FUTEX, on[0], until_ns, "sleeps");
+	self->further_count = 0;
+	errno = woken ? 0 : ETIMEDOUT;
+	return woken ? 0 : -1;
+}
+
+#ifdef SYS_futex_waitv
+static long futex_wait_any(const struct futex_waitv *all, int count, const struct timespec *until)
+{
+	struct futex_word words[FUTEX_WORDS];
+	if (count > FUTEX_WORDS) {
+		errno = EINVAL;
 		return -1;
 	}
-	return 0;
+	for (int i = 0; i < count; i++)
+		words[i] = (struct futex_word){(const void *)(uintptr_t)all[i].uaddr,
+					       (uint32_t)all[i].val};
+	return futex_wait(words, count, until);
 }
+#endif
 
 long __wrap_syscall(long number, ...)
 {
@@ -162,18 +190,16 @@ long __wrap_syscall(long number, ...)
 		return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 	switch (number) {
 #ifdef SYS_futex_waitv
-	case SYS_futex_waitv: {
-		const struct futex_waitv *one = (const void *)a[0];
-		return futex_wait((const void *)(uintptr_t)one->uaddr, (uint32_t)one->val,
-				  (const void *)a[3]);
-	}
+	case SYS_futex_waitv:
+		return futex_wait_any((const void *)a[0], (int)a[1], (const void *)a[3]);
 #endif
 	case SYS_futex:
 		if ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAKE) {
 			scheduler_point(PLACE, "wakes");
 			return scheduler_wake(WAITS_FUTEX, files_key((const void *)a[0]), (int)a[2]);
 		}
-		return futex_wait((const void *)a[0], (uint32_t)a[2], (const void *)a[3]);
+		return futex_wait(&(struct futex_word){(const void *)a[0], (uint32_t)a[2]}, 1,
+				  (const void *)a[3]);
 	case SYS_pidfd_open:
 		return played_pidfd_open((int)a[0]);
 	case SYS_pidfd_send_signal:

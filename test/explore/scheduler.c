@@ -337,7 +337,7 @@ int scheduler_wake(enum thread_wait wait, struct thread_key key, int max)
 	for (int i = 0; i < scheduler.count && count < max; i++) {
 		struct thread *thread = &scheduler.threads[i];
 		if (thread->state != THREAD_BLOCKED || thread->wait != wait ||
-		    thread->key.file != key.file || thread->key.at != key.at)
+		    !thread_waits_on(thread, key))
 			continue;
 		thread->woken = true;
 		scheduler_make_ready(thread);

@@ -27,7 +27,7 @@ enum thread_state {
 /* What a blocked thread waits for, with a deadline or without. */
 enum thread_wait {
 	WAITS_NOT,
-	WAITS_FUTEX, /* `key`: the file and the offset of the word, or its address */
+	WAITS_FUTEX, /* `key`, `further`: the file and the offset of each word, or its address */
 	WAITS_MUTEX, /* `key`: its address */
 	WAITS_FDS,
 	WAITS_THREAD, /* `word_value`: the number of the thread */
@@ -53,6 +53,8 @@ struct thread {
 	/* While it is blocked: what it waits for. */
 	enum thread_wait wait;
 	struct thread_key key;
+	const struct thread_key *further; /* of its own stack */
+	int further_count;
 	uint64_t deadline_ns;
 	const int *word;
 	int word_value;
@@ -102,6 +104,14 @@ struct scheduler {
 	bool woken;  /* for turn_begin */
 	bool hides;  /* /proc does not show the library's own threads */
 };
+
+static inline bool thread_waits_on(const struct thread *thread, struct thread_key key)
+{
+	bool waits = thread->key.file == key.file && thread->key.at == key.at;
+	for (int i = 0; i < thread->further_count && !waits; i++)
+		waits = thread->further[i].file == key.file && thread->further[i].at == key.at;
+	return waits;
+}
 
 extern struct scheduler scheduler;
 extern _Thread_local struct thread *scheduler_self; /* NULL: this thread is not managed */

@@ -1,121 +1,125 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The doorbell, and its count of sleepers (src/base/wait.c, wait_bell.c).
+ * The doorbell, its count of sleepers, and its topics (src/base/wait.c, wait_bell.c).
  *
  * Property: no wake-up is lost. A lost one shows as an end state in which a waiter sleeps forever.
  * No time limit here could hide it.
  *
  * Processes: signallers raise words. Waiters sleep until the words that they await are high enough:
- * one waiter needs all words, the other one any of them. A waiter that needs all, and is alone,
- * names the signaller whose word it needs first, and the other signaller does not wake it.
+ * one waiter needs all words, and listens to the topic of one that is missing; the other one needs
+ * any of them, and listens to both topics, or to all if it cannot choose. Each signaller's words have
+ * a topic of their own. In the last round one of them wakes all sleepers, as if the word had none.
  *
- * Abstractions: `wakeups` is too small here to wrap around. All accesses are sequentially
- * consistent, as in the code.
+ * Abstractions: the counters are too small here to wrap around. All accesses are sequentially
+ * consistent, as in the code. Two topics have no number in common.
  *
  * Mutants: each MUTANT_… makes one mistake, which its name says. Spin must refuse it. */
 
 #define SIGNALLERS 2
 #define WAITERS 2
-#define ROUNDS 2
+byte rounds; /* of each process */
 
 byte word[SIGNALLERS]; /* awaited; word i is written by signaller i, and only grows */
 byte sleepers; /* bell->sleepers */
-#define NOBODY SIGNALLERS
-byte first = NOBODY; /* in the same word: the signaller whose word the only sleeper needs first */
 byte wakeups; /* bell->wakeups */
+byte to_all; /* bell->to_all */
+byte listeners[SIGNALLERS]; /* bell->listeners */
+byte topic_wakeups[SIGNALLERS]; /* bell->topic_wakeups */
 bool asleep[WAITERS]; /* in the futex */
+bool on_general[WAITERS], on_topic0[WAITERS], on_topic1[WAITERS]; /* asleep on these words */
 
 /* A wait may need all words (WAIT_WORDS), or any one of them (WAIT_ANY_WORD). */
 #define ALL(round) (word[0] >= round && word[1] >= round)
 #define ANY(round) (word[0] >= round || word[1] >= round)
 
-/* In one step the kernel reads the futex word and puts the thread to sleep. The call returns when
- * another thread wakes this one, or at once if the word has changed. */
-#define FUTEX_WAIT(me, value)                            \
-	atomic {                                         \
-		if                                       \
-		:: wakeups == value -> asleep[me] = true \
-		:: else -> skip                          \
-		fi                                       \
-	}                                                \
+/* In one step the kernel reads the futex words and puts the thread to sleep. The call returns when
+ * another thread wakes this one, or at once if a word has changed. */
+#define FUTEX_WAIT(me)                                                                   \
+	atomic {                                                                         \
+		if                                                                       \
+		:: (wakeups == seen || !GENERAL) && (topic_wakeups[0] == seen0 || !on0) && \
+			(topic_wakeups[1] == seen1 || !on1) ->                           \
+			asleep[me] = true;                                               \
+			on_general[me] = GENERAL;                                        \
+			on_topic0[me] = on0;                                             \
+			on_topic1[me] = on1                                              \
+		:: else -> skip                                                          \
+		fi                                                                       \
+	}                                                                                \
 	!asleep[me];
 
-#define FUTEX_WAKE_ALL             \
-	atomic {                   \
-		asleep[0] = false; \
-		asleep[1] = false  \
+#ifdef MUTANT_LISTENERS_SLEEP_ON_TOPICS_ONLY
+#define GENERAL (!on0 && !on1)
+#else
+#define GENERAL true
+#endif
+
+#define FUTEX_WAKE(on)                             \
+	atomic {                                   \
+		asleep[0] = asleep[0] && !on[0];   \
+		asleep[1] = asleep[1] && !on[1]    \
 	}
 
-/* wait_store, then wait_wake. */
+inline wake_all()
+{
+#ifdef MUTANT_WAKE_BEFORE_CHANGE
+	FUTEX_WAKE(on_general)
+	wakeups++
+#else
+	wakeups++;
+	FUTEX_WAKE(on_general)
+#endif
+}
+
+inline wake_topic(topic)
+{
+#ifndef MUTANT_WAKE_TOPIC_BEFORE_CHANGE
+	topic_wakeups[topic]++;
+#endif
+	if
+	:: topic == 0 -> FUTEX_WAKE(on_topic0)
+	:: else -> FUTEX_WAKE(on_topic1)
+	fi
+#ifdef MUTANT_WAKE_TOPIC_BEFORE_CHANGE
+	;
+	topic_wakeups[topic]++
+#endif
+}
+
+/* wait_store, then wait_wake_topic, or wait_wake. */
 proctype signaller(byte me)
 {
 	byte round;
-	bool wakes;
-	for (round : 1 .. ROUNDS) {
+	bool wakes, listened;
+	for (round : 1 .. rounds) {
 #ifdef MUTANT_SLEEPERS_BEFORE_STORE
-		wakes = sleepers > 0 && (first == NOBODY || first == me);
+		wakes = sleepers > 0;
 		word[me] = round;
 #else
+#ifdef MUTANT_LISTENERS_BEFORE_STORE
+		listened = listeners[me] > 0;
+#endif
 		word[me] = round;
-		wakes = sleepers > 0 && (first == NOBODY || first == me);
+		wakes = sleepers > 0;
 #endif
 		if
-		:: wakes ->
-#ifdef MUTANT_WAKE_BEFORE_CHANGE
-			FUTEX_WAKE_ALL
-			wakeups++
-#else
-			wakeups++;
-			FUTEX_WAKE_ALL
-#endif
-		:: else -> skip
-		fi
-	}
-}
-
-#define COUNT(now)                     \
-	atomic {                       \
-		sleepers = now;        \
-		FIRST_AFTER_A_CHANGE   \
-	}
-#ifdef MUTANT_A_SECOND_SLEEPER_LEAVES_THE_NAME
-#define FIRST_AFTER_A_CHANGE skip
-#else
-#define FIRST_AFTER_A_CHANGE first = NOBODY
-#endif
-
-/* wait_narrow: names a signaller whose word is missing, and looks whether it still is. */
-inline narrow(any, round, named)
-{
-	do
-	::
-		if
-		:: !any && word[0] < round -> named = 0
-		:: !any && word[1] < round -> named = 1
-		:: any || (word[0] >= round && word[1] >= round) -> named = NOBODY
-		fi;
-		atomic {
+		:: !wakes -> skip
+		:: wakes && me == 1 && round == rounds -> wake_all()
+		:: wakes && !(me == 1 && round == rounds) ->
 			if
-#ifdef MUTANT_NAMES_ALTHOUGH_ANOTHER_ONE_SLEEPS
-			:: first = named
-#else
-			:: sleepers == 1 -> first = named
-			:: else
+#ifndef MUTANT_TO_ALL_IS_IGNORED
+			:: to_all > 0 -> wake_all()
 #endif
-			fi
-		}
-#ifdef MUTANT_LOOKS_AT_THE_NAMED_WORD_ONLY_BEFORE
-		break
-#else
-		if
-		:: named == NOBODY -> break
-		:: else ->
-			if
-			:: word[named] < round -> break
-			:: else
+			:: else ->
+#ifndef MUTANT_LISTENERS_BEFORE_STORE
+				listened = listeners[me] > 0;
+#endif
+				if
+				:: listened -> wake_topic(me)
+				:: else -> skip
+				fi
 			fi
 		fi
-#endif
-	od
+	}
 }
 
 /* Reads one word after the other, as wait_satisfied does: not all in one step. */
@@ -128,60 +132,140 @@ inline test_condition(any, round, holds)
 	fi
 }
 
+inline listen_to(topic, wanted, on)
+{
+	if
+	:: wanted && !on -> atomic { listeners[topic]++; on = true }
+	:: !wanted && on -> atomic { listeners[topic]--; on = false }
+	:: else -> skip
+	fi
+}
+
+/* wait_bell_add: the word that a waiter for all words waits for first; NOBODY: no one. */
+#define NOBODY SIGNALLERS
+inline draw(any, round, first)
+{
+	if
+	:: any -> first = NOBODY
+	:: !any && word[0] < round -> first = 0
+	:: !any && word[1] < round -> first = 1
+	:: !any && word[0] >= round && word[1] >= round -> first = NOBODY
+	fi
+}
+
+/* wait_bell_listen */
+inline listen(any, all, first)
+{
+	if
+	:: all -> skip
+#ifdef MUTANT_ANY_LISTENS_TO_ONE_TOPIC
+	:: !all && any -> listen_to(1, true, on1)
+#else
+	:: !all && any -> listen_to(0, true, on0); listen_to(1, true, on1)
+#endif
+	:: !all && !any -> listen_to(0, first == 0, on0); listen_to(1, first == 1, on1)
+	fi
+}
+inline read_topics()
+{
+	if
+	:: on0 -> seen0 = topic_wakeups[0]
+	:: else -> seen0 = 0
+	fi;
+	if
+	:: on1 -> seen1 = topic_wakeups[1]
+	:: else -> seen1 = 0
+	fi
+}
+
 /* sleep_until_over. The numbers are those in the code. */
 proctype waiter(byte me; bool any)
 {
-	byte round, seen, named;
-	bool holds;
-	for (round : 1 .. ROUNDS) {
+	byte round, seen, seen0, seen1, first;
+	bool holds, all, on0, on1;
+	for (round : 1 .. rounds) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
 		seen = wakeups;
+		draw(any, round, first);
+		listen(any, all, first);
+		read_topics();
 		test_condition(any, round, holds);
 #endif
-		COUNT(sleepers + 1); /* 1 */
+		sleepers++; /* 1 */
+		if
+		:: any -> all = true; to_all++
+		:: all = false
+		fi;
 		do
 		::
-#ifdef MUTANT_READ_AFTER_NAMING
-			narrow(any, round, named);
-#endif
 #ifndef MUTANT_TEST_BEFORE_COUNT
+			draw(any, round, first);
 #ifdef MUTANT_READ_AFTER_TEST
+			listen(any, all, first);
+			read_topics();
 			test_condition(any, round, holds);
 			seen = wakeups;
 #else
 			seen = wakeups; /* 2 */
-#if !defined(MUTANT_READ_AFTER_NAMING) && !defined(MUTANT_NAMES_AFTER_TEST)
-			narrow(any, round, named);
-#endif
+#ifdef MUTANT_LISTEN_AFTER_TEST
+			test_condition(any, round, holds);
+			listen(any, all, first);
+			read_topics();
+#else
+			listen(any, all, first);
+#ifdef MUTANT_READ_TOPICS_AFTER_TEST
+			test_condition(any, round, holds);
+			read_topics();
+#else
+			read_topics();
 			test_condition(any, round, holds); /* 3 */
+#endif
+#endif
 #endif
 #endif
 			if
 			:: holds -> break
 			:: else -> skip
 			fi;
-#ifdef MUTANT_NAMES_AFTER_TEST
-			narrow(any, round, named);
+			/* wait_bell_sleep */
+			if
+#ifndef MUTANT_A_FIRST_WORD_THAT_HAS_COME_IS_AWAITED
+			:: first != NOBODY && word[first] >= round -> skip
 #endif
-			FUTEX_WAIT(me, seen) /* 4 */
+			:: else -> FUTEX_WAIT(me) /* 4 */
+			fi
 #ifdef MUTANT_TEST_BEFORE_COUNT
 			seen = wakeups;
+			draw(any, round, first);
+			listen(any, all, first);
+			read_topics();
 			test_condition(any, round, holds);
 #endif
 		od;
-		COUNT(sleepers - 1);
+		listen_to(0, false, on0);
+		listen_to(1, false, on1);
+		if
+		:: all -> to_all--; all = false
+		:: else -> skip
+		fi;
+		sleepers--;
+		seen = 0; seen0 = 0; seen1 = 0; first = 0; holds = false; /* fewer states */
 		assert(any -> ANY(round) : ALL(round))
 	}
 }
 
+/* Two waiters; or one that waits twice; or one that needs any word, of which only one comes. */
 init
 {
 	atomic {
-		run signaller(0);
-		run signaller(1);
-		run waiter(0, false);
-		run waiter(1, true)
+		if
+		:: rounds = 1; run waiter(0, false); run waiter(1, true); run signaller(0);
+			run signaller(1)
+		:: rounds = 2; run waiter(0, false); run signaller(0); run signaller(1)
+		:: rounds = 2; run waiter(0, true); run signaller(0)
+		fi
 	}
 	_nr_pr == 1;
-	assert(sleepers == 0 && first == NOBODY && !asleep[0] && !asleep[1])
+	assert(sleepers == 0 && to_all == 0 && listeners[0] == 0 && listeners[1] == 0);
+	assert(!asleep[0] && !asleep[1])
 }
