@@ -179,7 +179,7 @@ struct wait_word {
 	 * words of several groups. NULL: the waiter's own. */
 	const struct wait_peer *peers;
 	struct wait_edge edge;
-	/* Not 0: the writer of the word announces it by wait_wake_topic, with this topic. */
+	/* The writer announces the word by wait_wake_topic, with this topic; 0: by wait_wake. */
 	uint8_t topic;
 };
 
@@ -469,9 +469,9 @@ static inline bool wait_is_urgent(const struct wait_bell *bell)
 {
 	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_URGENT;
 }
-/* wait_wake for a word to which a rank should react at once, even if none of its threads waits: it
- * also wakes the progress thread if the bell is armed. */
-void wait_request_progress(struct wait_bell *bell);
+/* wait_wake_topic (0: wait_wake) for a word to which a rank should react at once, even if none of
+ * its threads waits: it also wakes the progress thread if the bell is armed. */
+void wait_request_progress(struct wait_bell *bell, int topic);
 
 /* Stores `value` as wait_wake requires. Call wait_wake for each bell afterwards. */
 static inline void wait_store(_Atomic uint64_t *word, uint64_t value)

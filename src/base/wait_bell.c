@@ -183,9 +183,9 @@ void wait_wake_topic(struct wait_bell *bell, int topic)
 	wake_bell(bell, WAIT_ARMED_URGENT, topic);
 }
 
-void wait_request_progress(struct wait_bell *bell)
+void wait_request_progress(struct wait_bell *bell, int topic)
 {
-	wake_bell(bell, ARMINGS, 0);
+	wake_bell(bell, ARMINGS, topic);
 }
 
 void wait_arm(struct wait_bell *bell, bool urgent)

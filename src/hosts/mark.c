@@ -13,5 +13,5 @@ void hosts_mark(struct hosts *hosts, unsigned area, int rank)
 
 void hosts_wake(const struct hosts *hosts)
 {
-	wait_request_progress(&hosts->transport->segment->bell);
+	wait_request_progress(&hosts->transport->segment->bell, 0);
 }

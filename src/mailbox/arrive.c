@@ -24,7 +24,7 @@ static void discard_message(struct mailbox *mailbox, struct mailbox_peer *peer,
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_done(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_free_slot(peer->from, &peer->in, message);
-	transport_notify(mailbox->team, message->source);
+	transport_notify_message(mailbox->team, message->source);
 }
 
 /* Discards the message if its source has cancelled it. */
@@ -67,7 +67,7 @@ static void receive_short(struct mailbox *mailbox, struct mailbox_peer *peer, st
 		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
 	transport_mail_free_slot(peer->from, &peer->in, message);
 	mailbox_complete(mailbox, op);
-	transport_notify(mailbox->team, source);
+	transport_notify_message(mailbox->team, source);
 }
 
 static bool receive_block(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op)
@@ -134,7 +134,7 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 		mailbox_activate(mailbox, op, brought ? OP_P2P_SENDER_COPIES : OP_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
-	transport_notify(mailbox->team, message.source);
+	transport_notify_message(mailbox->team, message.source);
 }
 
 /* Claims the message for a receive. False: the source has cancelled the message, which is
@@ -441,7 +441,7 @@ bool mailbox_give_back(struct mailbox *mailbox, void *block)
 		peer->holds--;
 		transport_mail_rts_done(peer->from, (unsigned)(rts - peer->from->rts),
 					rts->generation);
-		transport_notify(mailbox->team, q);
+		transport_notify_message(mailbox->team, q);
 		found = true;
 	}
 	lock_mail_release(&mailbox->lock);

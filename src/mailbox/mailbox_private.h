@@ -314,13 +314,13 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 
 /* ---- sendrecv.c and abandon.c ---- */
 
-/* As transport_wait_word. Ranks announce messages one by one, by transport_notify. */
+/* As transport_wait_word, for a word that transport_notify_message announces. */
 static inline void mailbox_wait_word(const struct mailbox *mailbox, int owner,
 				     const _Atomic uint64_t *word, uint64_t value, int peer,
 				     struct wait_word *out)
 {
 	transport_wait_word(mailbox->team, owner, word, value, peer, out);
-	out->topic = 0;
+	out->topic = TRANSPORT_TOPIC_MESSAGES;
 }
 
 /* Adds a word of member `owner`'s segment, which the operation's peer writes. */

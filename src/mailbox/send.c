@@ -165,7 +165,7 @@ bool mailbox_send(struct mailbox *mailbox, struct op *op)
 	if (requests)
 		transport_request_progress(mailbox->team, q);
 	else
-		transport_notify(mailbox->team, q);
+		transport_notify_message(mailbox->team, q);
 	return true;
 }
 

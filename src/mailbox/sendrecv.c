@@ -268,7 +268,7 @@ static enum op_progress await_source(struct mailbox *mailbox, struct op *op)
 	atomic_store_explicit(&rts->elapsed, clock_ticks() - p2p->matched_ticks,
 			      memory_order_relaxed);
 	transport_mail_rts_done(mailbox->peers[from].from, p2p->index, p2p->generation);
-	transport_notify(mailbox->team, from);
+	transport_notify_message(mailbox->team, from);
 	p2p->rts = NULL;
 	return OP_DONE;
 }

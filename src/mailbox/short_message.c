@@ -91,7 +91,7 @@ bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *cal
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
-		transport_notify(mailbox->team, call->peer);
+		transport_notify_message(mailbox->team, call->peer);
 	return goes;
 }
 
@@ -175,6 +175,6 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 	out->number = (there && numbers) || (opened && call->posts) ? ++peer->receives : 0;
 	lock_mail_release(&mailbox->lock);
 	if (there)
-		transport_notify(mailbox->team, call->peer);
+		transport_notify_message(mailbox->team, call->peer);
 	return there;
 }

@@ -385,6 +385,9 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	/* A thread that stops making progress from here on sees that this one waits. */
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
+		/* That thread listens to messages, and wakes this one. */
+		for (int i = 0; i < shown.count; i++)
+			words[i].topic = 0;
 		p2p_wakeups_word(world, seen, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;

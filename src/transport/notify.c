@@ -4,8 +4,8 @@
 
 uint8_t transport_topic(int world, int area)
 {
-	enum { STRIDE = 37 }; /* prime to WAIT_TOPICS, so that a rank's areas differ */
-	return (uint8_t)(1 + (world + area * STRIDE) % WAIT_TOPICS);
+	enum { STRIDE = 37 }; /* so that a rank's areas differ */
+	return (uint8_t)(1 + (world + area * STRIDE) % (TRANSPORT_TOPIC_MESSAGES - 1));
 }
 
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
@@ -32,7 +32,7 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 }
 
 /* A mirror's `sleepers` is never 0, so one test serves both cases. */
-void transport_notify(const struct transport_team *team, int rank)
+static void notify_topic(const struct transport_team *team, int rank, int topic)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
 	if (!wait_is_awaited(&mapped->segment->bell))
@@ -40,7 +40,17 @@ void transport_notify(const struct transport_team *team, int rank)
 	if (mapped->mirror)
 		team->transport->hosts_ops->notify(team, rank);
 	else
-		wait_wake(&mapped->segment->bell);
+		wait_wake_topic(&mapped->segment->bell, topic);
+}
+
+void transport_notify(const struct transport_team *team, int rank)
+{
+	notify_topic(team, rank, 0);
+}
+
+void transport_notify_message(const struct transport_team *team, int rank)
+{
+	notify_topic(team, rank, TRANSPORT_TOPIC_MESSAGES);
 }
 
 void transport_request_progress(const struct transport_team *team, int rank)
@@ -49,7 +59,7 @@ void transport_request_progress(const struct transport_team *team, int rank)
 	if (mapped->mirror)
 		team->transport->hosts_ops->notify(team, rank);
 	else
-		wait_request_progress(&mapped->segment->bell);
+		wait_request_progress(&mapped->segment->bell, TRANSPORT_TOPIC_MESSAGES);
 }
 
 /* Whether there are members on other hosts, which this does not notify. */

@@ -13,20 +13,27 @@
 struct transport;
 struct transport_team;
 
+/* The topics of awaited words: one for each member of a group, of the words that it stores for all
+ * members; one for all messages to a rank. */
+enum { TRANSPORT_TOPIC_MESSAGES = WAIT_TOPICS };
+
 /* Describes in *out a wait until `word`, in member `owner`'s segment, reaches `value`, which member
  * `peer` has to store. The edge names both members by world rank; if either is on another host, the
- * edge has WAIT_SEGMENT_MIRROR. The word gets the topic of what `peer` stores for all members; if
- * it is announced by transport_notify only, the caller may set the topic to 0. */
+ * edge has WAIT_SEGMENT_MIRROR. The topic is that of what `peer` stores for all members. */
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out);
 
 /* Notifies member `rank` of all that this rank has stored for it, in its own segment or in that of
- * the member. Call after wait_store, and after a function of mail.h that stores. Wakes threads that
- * sleep there; to a rank on another host it sends what was not sent yet. Any thread, which holds no
- * lock of a level after `mail`; never blocks. On one host it costs one load while nobody sleeps. */
+ * the member. Call after wait_store. Wakes all threads that sleep there; to a rank on another host
+ * it sends what was not sent yet. Any thread, which holds no lock of a level after `mail`; never
+ * blocks. On one host it costs one load while nobody sleeps. */
 void transport_notify(const struct transport_team *team, int rank);
-/* As transport_notify, for stores to which the member should react even if none of its threads
- * waits: wakes its progress thread, too, if its doorbell is armed (wait_request_progress). */
+/* As transport_notify, after a function of mail.h that stores: all waits for what these store have
+ * the topic of messages. Threads that wait for other words sleep on. */
+void transport_notify_message(const struct transport_team *team, int rank);
+/* As transport_notify_message, for stores to which the member should react even if none of its
+ * threads waits: wakes its progress thread, too, if its doorbell is armed
+ * (wait_request_progress). */
 void transport_request_progress(const struct transport_team *team, int rank);
 /* As transport_notify, for all members, after a store to a word of which all waits are described by
  * transport_wait_word with this team, and this rank as `peer`, or which concerns other hosts only.

@@ -12,7 +12,6 @@
 #include "message_ways.h"
 #include "process.h"
 #include "tests.h"
-#include "world/ls_group.h"
 
 enum { LIMIT_MS = 300 };
 
@@ -29,8 +28,7 @@ struct sleeper {
 static void *sleep_in_wait(void *argument)
 {
 	struct sleeper *sleeper = argument;
-	int peer = ls_group_rank(sleeper->group) == 0; /* rank 1, and of that rank 0 */
-	OK(ls_irecv(sleeper->group, &sleeper->value, 1, LS_INT32, peer, NULL, &sleeper->op));
+	OK(ls_irecv(sleeper->group, &sleeper->value, 1, LS_INT32, 1, NULL, &sleeper->op));
 	atomic_store(&sleeper->tid, gettid());
 	sleeper->status = ls_wait(sleeper->op, 0);
 	return NULL;
@@ -118,29 +116,6 @@ void beside_a_collective(struct runner_rank *self)
 		OK(ls_wait(sleeper.op, 0));
 		ls_request_free(sleeper.op);
 	}
-	ls_group_close(group);
-}
-
-/* A thread that waits for a message sleeps on while another one calls collectives: their stores
- * concern it no more than a rank on another host. */
-void beside_collectives_a_thread_sleeps(struct runner_rank *self)
-{
-	enum { CALLS = 300 };
-	ls_group *group = runner_open(self);
-	const struct wait_bell *bell = group->waiter.bell;
-	struct sleeper sleeper;
-	int32_t value = 0;
-	begin(&sleeper, group, sleep_in_wait);
-	OK(ls_barrier(group, NULL));
-	uint32_t wakeups = bell->wakeups;
-	CHECK((bell->sleepers & WAIT_SLEEPERS) > 0);
-	for (int i = 0; i < CALLS; i++)
-		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, NULL));
-	CHECK_THAT(group->team.host_count > 1 || bell->wakeups - wakeups < CALLS / 10,
-		   "all sleepers were woken %u times", bell->wakeups - wakeups);
-	OK(ls_barrier(group, NULL));
-	OK(ls_send(group, &value, 1, LS_INT32, 1 - self->rank, NULL));
-	end(&sleeper, LS_OK);
 	ls_group_close(group);
 }
 

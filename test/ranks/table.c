@@ -163,7 +163,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(what_was_taken_back_makes_room, "for_one", "MESSAGES=1", R(2)),
 	TEST(beside_a_collective, R(2) | R(3)),
 	UNLOOKED(beside_a_collective, R(2)),
-	TEST(beside_collectives_a_thread_sleeps, R(2)),
+	TEST(others_let_a_thread_sleep, R(2)),
 	TEST(beside_a_cancel, R(2)),
 	UNLOOKED(beside_a_cancel, R(2)),
 	TEST(beside_a_cancel_of_another, R(2)),

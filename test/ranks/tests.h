@@ -65,8 +65,10 @@ runner_function eager_sends_need_no_receive, eager_sends_use_up_cells, eager_cel
 runner_function beside_a_collective, beside_a_cancel, beside_a_cancel_of_another, beside_a_close,
 	beside_a_limit, beside_a_limit_callback, beside_a_death, beside_a_death_callback,
 	beside_a_leaving, beside_who_has_left, beside_who_has_left_callback, beside_an_abort,
-	beside_who_only_asks, beside_a_send_that_is_lost, beside_collectives_a_thread_sleeps,
-	a_callback_of_a_rank_long_gone, a_callback_of_a_rank_that_leaves, a_callback_with_less_time;
+	beside_who_only_asks, beside_a_send_that_is_lost, a_callback_of_a_rank_long_gone,
+	a_callback_of_a_rank_that_leaves, a_callback_with_less_time;
+/* let_sleep_test.c */
+runner_function others_let_a_thread_sleep;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
 	a_thread_beside_the_main_one_is_not_told, a_thread_that_received_is_not_told,
