@@ -256,6 +256,24 @@ static void test_memory_without_populate(void **state)
 	test_job_close(job);
 }
 
+/* A rank has a topic in each of its first groups, and the ranks of a group have different ones. */
+static void test_topics(void **state)
+{
+	(void)state;
+	enum { OTHERS = TRANSPORT_TOPIC_MESSAGES - 1 };
+	for (int fixed = 0; fixed < OTHERS; fixed++) {
+		bool of_areas[WAIT_TOPICS + 1] = {0}, of_ranks[WAIT_TOPICS + 1] = {0};
+		for (int i = 0; i < OTHERS; i++) {
+			uint8_t area = transport_topic(fixed, i), rank = transport_topic(i, fixed);
+			assert_in_range(area, 1, OTHERS);
+			assert_in_range(rank, 1, OTHERS);
+			assert_false(of_areas[area] || of_ranks[rank]);
+			of_areas[area] = of_ranks[rank] = true;
+		}
+	}
+	assert_in_range(transport_topic(RANKS_WORLD_MAX - 1, UINT16_MAX), 1, OTHERS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +282,7 @@ int main(void)
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_memory_of_inboxes),
 		cmocka_unit_test(test_memory_without_populate),
+		cmocka_unit_test(test_topics),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
