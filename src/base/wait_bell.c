@@ -85,10 +85,20 @@ static void change_topics(struct wait_sleeper *sleeper)
 		next->topics = 0;
 	if (next->all != now->all)
 		atomic_fetch_add(&bell->to_all, next->all ? 1 : -1u);
+	if (next->only != now->only)
+		atomic_fetch_add(&bell->on_topic_only, next->only ? 1 : -1u);
 	count_listener(bell, next->topics & ~now->topics, 1);
 	count_listener(bell, now->topics & ~next->topics, (uint16_t)-1);
 	*now = *next;
 	*next = (struct wait_topics){0};
+}
+
+/* For a thread that can sleep on one word only. */
+static void choose_word(struct wait_topics *topics)
+{
+	int count = __builtin_popcountll(topics->topics);
+	topics->all |= count > 1;
+	topics->only = count == 1 && !topics->all;
 }
 
 void wait_bell_listen(struct wait_sleeper *sleeper)
@@ -96,7 +106,8 @@ void wait_bell_listen(struct wait_sleeper *sleeper)
 	struct wait_bell *bell = sleeper->bell;
 	int count = 0;
 	sleeper->seen = atomic_load(&bell->wakeups);
-	sleeper->next.all |= sleeper->one_word && sleeper->next.topics;
+	if (sleeper->one_word)
+		choose_word(&sleeper->next);
 	change_topics(sleeper);
 	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1)
 		sleeper->topic_seen[count++] =
@@ -126,7 +137,9 @@ bool wait_bell_sleep(struct wait_sleeper *sleeper, uint64_t until_ns, bool *inte
 						   sleeper->topic_seen[count - 1]};
 		count++;
 	}
-	enum wait_slept slept = wait_sleep_while(words, count, until_ns);
+	bool only = sleeper->now.only;
+	enum wait_slept slept = wait_sleep_while(only ? &words[1] : words, only ? 1 : count,
+						 sleeper->one_word, until_ns);
 	*interrupted = slept == WAIT_SLEPT_INTERRUPTED;
 	sleeper->one_word |= slept == WAIT_SLEEP_ONE_WORD;
 	return slept != WAIT_SLEEP_REFUSED;
@@ -148,14 +161,26 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The word to change, on which all sleepers sleep that listen to this topic (0: all sleepers);
- * NULL: there are none. */
-static _Atomic uint32_t *wakeups_of(struct wait_bell *bell, int topic)
+static void wake_listeners(struct wait_bell *bell, int i)
+{
+	if (atomic_load(&bell->listeners[i]))
+		futex_wake(&bell->topic_wakeups[i]);
+}
+
+static void wake_all(struct wait_bell *bell)
+{
+	futex_wake(&bell->wakeups);
+	for (int i = 0; i < WAIT_TOPICS && atomic_load(&bell->on_topic_only); i++)
+		wake_listeners(bell, i);
+}
+
+/* Wakes all sleepers that listen to this topic; 0: all sleepers. */
+static void wake_sleepers(struct wait_bell *bell, int topic)
 {
 	if (topic == 0 || atomic_load(&bell->to_all))
-		return &bell->wakeups;
-	int i = (topic - 1) % WAIT_TOPICS;
-	return atomic_load(&bell->listeners[i]) ? &bell->topic_wakeups[i] : NULL;
+		wake_all(bell);
+	else
+		wake_listeners(bell, (topic - 1) % WAIT_TOPICS);
 }
 
 /* `armed`: how the bell must be armed for this to wake the progress thread, too. */
@@ -168,9 +193,8 @@ static void wake_bell(struct wait_bell *bell, uint32_t armed, int topic)
 	 * that disarms it must wake the progress thread. */
 	if (state & armed && atomic_fetch_and(&bell->sleepers, ~ARMINGS) & WAIT_ARMED)
 		wait_wake_progress(bell);
-	_Atomic uint32_t *wakeups = state & WAIT_SLEEPERS ? wakeups_of(bell, topic) : NULL;
-	if (wakeups)
-		futex_wake(wakeups);
+	if (state & WAIT_SLEEPERS)
+		wake_sleepers(bell, topic);
 }
 
 void wait_wake(struct wait_bell *bell)
@@ -211,7 +235,7 @@ void wait_wake_progress(struct wait_bell *bell)
 		syscall(SYS_futex, &bell->requests, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 		break;
 	case WAIT_LISTENS_WAKEUPS:
-		futex_wake(&bell->wakeups);
+		wake_all(bell);
 		break;
 	}
 }

@@ -11,6 +11,7 @@
 
 #include "base/wait_fixture.h"
 #include "base/wait_private.h"
+#include "base/waitv_fixture.h"
 
 static uint8_t topic_of(int rank)
 {
@@ -312,6 +313,53 @@ static void test_no_wakeup_is_lost(void **state)
 	assert_int_equal(bad + (uintptr_t)bad_of_other, 0);
 }
 
+/* Without futex_waitv a thread that waits for any of several topics listens to all, and one that
+ * waits for one topic is still woken by that topic only, and with all sleepers. */
+static void test_one_word(void **state)
+{
+	struct fixture *fixture = *state;
+	struct wait_bell *bell = &fixture->shared->bell;
+	struct waiting one, any;
+	struct wait_slot_body slot;
+	waiting_start(&one, fixture, fixture_call(fixture, 1, false), &slot);
+	EVENTUALLY(bell->on_topic_only == 1 && is_asleep(slot.tid));
+	store_for(fixture, 1);
+	assert_int_equal(wakeups(fixture), 0);
+	fixture->shared->words[1] = 0;
+	struct wait_call call = fixture_call(fixture, 2, true);
+	call.words = &fixture->words[1];
+	waiting_start(&any, fixture, call, &slot);
+	EVENTUALLY(bell->to_all == 1);
+	store_for(fixture, 2);
+	assert_int_equal(waiting_end(&any), LS_OK);
+	assert_false(one.done);
+	wait_store(&fixture->shared->cause, 1);
+	wait_wake(bell);
+	assert_int_equal(waiting_end(&one), LS_ABORTED);
+}
+
+static void test_requests_wake_on_one_word(void **state)
+{
+	struct fixture *fixture = *state;
+	struct wait_bell *bell = &fixture->shared->bell;
+	struct progress progress = {0};
+	struct wait_item *const items[] = {&progress.items[0]};
+	progress.items[0] = (struct wait_item){.waiter = &fixture->waiter,
+					       .call = fixture_call(fixture, 1, false)};
+	wait_item_show(items[0]);
+	progress.set = (struct wait_set){.items = items,
+					 .count = 1,
+					 .bell = bell,
+					 .seen = bell->requests,
+					 .until_ns = CLOCK_NEVER};
+	assert_int_equal(pthread_create(&progress.thread, NULL, wait_in_progress, &progress), 0);
+	EVENTUALLY(bell->on_topic_only == 1);
+	wait_wake_progress(bell);
+	EVENTUALLY(progress.done);
+	wait_join(progress.thread);
+	wait_item_hide(items[0]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
 
 int main(void)
@@ -327,5 +375,15 @@ int main(void)
 		TEST(test_progress_thread),
 		TEST(test_no_wakeup_is_lost),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	const struct CMUnitTest on_one_word[] = {
+		TEST(test_others_do_not_wake), TEST(test_others_wake_for_a_failure),
+		TEST(test_too_many_topics),    TEST(test_two_sleepers),
+		TEST(test_no_topic),           TEST(test_armed),
+		TEST(test_one_word),           TEST(test_requests_wake_on_one_word),
+		TEST(test_no_wakeup_is_lost),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	if (!forbid_futex_waitv())
+		return failed;
+	return failed + cmocka_run_group_tests(on_one_word, NULL, NULL);
 }

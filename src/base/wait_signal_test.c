@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Waits for words and signals: handlers with and without SA_RESTART, stop and continue, and the
  * way for systems without futex_waitv, which a system call filter takes away here. */
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/futex.h>
-#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,13 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
 
 #include "base/wait_fixture.h"
+#include "base/waitv_fixture.h"
 
 static _Atomic int handled;
 
@@ -33,11 +28,6 @@ static void set_handler(int flags)
 	struct sigaction action = {.sa_handler = handle, .sa_flags = flags};
 	handled = 0;
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
-}
-
-static bool has_futex_waitv(void)
-{
-	return syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) < 0 && errno != ENOSYS;
 }
 
 static void test_interrupt(void **state)
@@ -115,20 +105,6 @@ static void test_stop_and_continue(void **state)
 	fixture_fini(&fixture);
 }
 
-/* From here on futex_waitv ends in ENOSYS, for this process. */
-static bool forbid_futex_waitv(void)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex_waitv, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-	       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0 && !has_futex_waitv();
-}
-
 enum { CANNOT_FILTER = 100 };
 
 /* In the child: deadline, then a wake-up (by the parent); 0 if all is well. */
@@ -145,7 +121,7 @@ static int without_waitv(struct fixture *fixture)
 	call = fixture_call(fixture, 2, false);
 	if (wait_words(&fixture->waiter, &call, &peer) != LS_OK)
 		return 2;
-	/* Then a sleeper cannot choose topics. */
+	/* A sleeper with one topic then sleeps on the word of that topic only. */
 	fixture->words[2].topic = 7;
 	call = fixture_call(fixture, 3, false);
 	if (wait_words(&fixture->waiter, &call, &peer) != LS_OK)
@@ -185,7 +161,7 @@ static void test_without_waitv(void **state)
 	wait_store(&fixture.shared->words[0], 1);
 	wait_store(&fixture.shared->words[1], 1);
 	wait_wake(&fixture.shared->bell);
-	EVENTUALLY((waits_for(&fixture, 3) && fixture.shared->bell.to_all == 1) ||
+	EVENTUALLY((waits_for(&fixture, 3) && fixture.shared->bell.on_topic_only == 1) ||
 		   (ended = waitpid(child, &status, WNOHANG)) != 0);
 	assert_int_equal(ended, 0);
 	wait_store(&fixture.shared->words[2], 1);

@@ -6,7 +6,8 @@
  *
  * Processes: signallers raise words. Waiters sleep until the words that they await are high enough:
  * one waiter needs all words, and listens to the topic of one that is missing; the other one needs
- * any of them, and listens to both topics, or to all if it cannot choose. Each signaller's words have
+ * any of them, and listens to both topics, or to all if it cannot choose. A system that lets a thread
+ * sleep on one word lets the former sleep on the word of its topic only. Each signaller's words have
  * a topic of their own. In the last round one of them wakes all sleepers, as if the word had none.
  *
  * Abstractions: the counters are too small here to wrap around. All accesses are sequentially
@@ -22,6 +23,7 @@ byte word[SIGNALLERS]; /* awaited; word i is written by signaller i, and only gr
 byte sleepers; /* bell->sleepers */
 byte wakeups; /* bell->wakeups */
 byte to_all; /* bell->to_all */
+byte on_topic_only; /* bell->on_topic_only */
 byte listeners[SIGNALLERS]; /* bell->listeners */
 byte topic_wakeups[SIGNALLERS]; /* bell->topic_wakeups */
 bool asleep[WAITERS]; /* in the futex */
@@ -50,7 +52,7 @@ bool on_general[WAITERS], on_topic0[WAITERS], on_topic1[WAITERS]; /* asleep on t
 #ifdef MUTANT_LISTENERS_SLEEP_ON_TOPICS_ONLY
 #define GENERAL (!on0 && !on1)
 #else
-#define GENERAL true
+#define GENERAL (!only || (!on0 && !on1))
 #endif
 
 #define FUTEX_WAKE(on)                             \
@@ -58,17 +60,6 @@ bool on_general[WAITERS], on_topic0[WAITERS], on_topic1[WAITERS]; /* asleep on t
 		asleep[0] = asleep[0] && !on[0];   \
 		asleep[1] = asleep[1] && !on[1]    \
 	}
-
-inline wake_all()
-{
-#ifdef MUTANT_WAKE_BEFORE_CHANGE
-	FUTEX_WAKE(on_general)
-	wakeups++
-#else
-	wakeups++;
-	FUTEX_WAKE(on_general)
-#endif
-}
 
 inline wake_topic(topic)
 {
@@ -82,6 +73,34 @@ inline wake_topic(topic)
 #ifdef MUTANT_WAKE_TOPIC_BEFORE_CHANGE
 	;
 	topic_wakeups[topic]++
+#endif
+}
+
+inline wake_if_only(topic)
+{
+	if
+	:: on_topic_only > 0 ->
+		if
+		:: listeners[topic] > 0 -> wake_topic(topic)
+		:: else -> skip
+		fi
+	:: else -> skip
+	fi
+}
+
+inline wake_all()
+{
+#ifdef MUTANT_WAKE_BEFORE_CHANGE
+	FUTEX_WAKE(on_general)
+	wakeups++
+#else
+	wakeups++;
+	FUTEX_WAKE(on_general)
+#endif
+#ifndef MUTANT_SLEEPERS_ON_TOPICS_ARE_LEFT
+	;
+	wake_if_only(0);
+	wake_if_only(1)
 #endif
 }
 
@@ -182,7 +201,7 @@ inline read_topics()
 proctype waiter(byte me; bool any)
 {
 	byte round, seen, seen0, seen1, first;
-	bool holds, all, on0, on1;
+	bool holds, all, only, on0, on1;
 	for (round : 1 .. rounds) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
 		seen = wakeups;
@@ -194,6 +213,7 @@ proctype waiter(byte me; bool any)
 		sleepers++; /* 1 */
 		if
 		:: any -> all = true; to_all++
+		:: !any && rounds == 2 -> only = true; on_topic_only++
 		:: all = false
 		fi;
 		do
@@ -242,6 +262,10 @@ proctype waiter(byte me; bool any)
 			test_condition(any, round, holds);
 #endif
 		od;
+		if
+		:: only -> on_topic_only--; only = false
+		:: else -> skip
+		fi;
 		listen_to(0, false, on0);
 		listen_to(1, false, on1);
 		if
@@ -254,7 +278,8 @@ proctype waiter(byte me; bool any)
 	}
 }
 
-/* Two waiters; or one that waits twice; or one that needs any word, of which only one comes. */
+/* Two waiters; or one that waits twice, and may be able to sleep on one word only; or one that needs
+ * any word, of which only one comes. */
 init
 {
 	atomic {
@@ -266,6 +291,7 @@ init
 		fi
 	}
 	_nr_pr == 1;
-	assert(sleepers == 0 && to_all == 0 && listeners[0] == 0 && listeners[1] == 0);
+	assert(sleepers == 0 && to_all == 0 && on_topic_only == 0);
+	assert(listeners[0] == 0 && listeners[1] == 0);
 	assert(!asleep[0] && !asleep[1])
 }
