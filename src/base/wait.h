@@ -152,8 +152,7 @@ struct wait_bell {
 	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_for_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 	_Atomic uint32_t to_all;   /* how many sleepers listen to all topics */
-	/* how many sleep on the word of their topic only: wait_sleeper.one_word */
-	_Atomic uint32_t on_topic_only;
+	_Atomic uint32_t to_one;   /* how many listen to one topic, and sleep on its word only */
 	/* of each topic: how many sleepers listen to it; raised to wake these */
 	_Alignas(64) _Atomic uint16_t listeners[WAIT_TOPICS];
 	_Atomic uint32_t topic_wakeups[WAIT_TOPICS];

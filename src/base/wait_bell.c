@@ -85,20 +85,19 @@ static void change_topics(struct wait_sleeper *sleeper)
 		next->topics = 0;
 	if (next->all != now->all)
 		atomic_fetch_add(&bell->to_all, next->all ? 1 : -1u);
-	if (next->only != now->only)
-		atomic_fetch_add(&bell->on_topic_only, next->only ? 1 : -1u);
+	if (next->one != now->one)
+		atomic_fetch_add(&bell->to_one, next->one ? 1 : -1u);
 	count_listener(bell, next->topics & ~now->topics, 1);
 	count_listener(bell, now->topics & ~next->topics, (uint16_t)-1);
 	*now = *next;
 	*next = (struct wait_topics){0};
 }
 
-/* For a thread that can sleep on one word only. */
-static void choose_word(struct wait_topics *topics)
+static void choose_words(struct wait_topics *next, bool one_word)
 {
-	int count = __builtin_popcountll(topics->topics);
-	topics->all |= count > 1;
-	topics->only = count == 1 && !topics->all;
+	int count = __builtin_popcountll(next->topics);
+	next->all |= one_word && count > 1;
+	next->one = count == 1 && !next->all;
 }
 
 void wait_bell_listen(struct wait_sleeper *sleeper)
@@ -106,8 +105,7 @@ void wait_bell_listen(struct wait_sleeper *sleeper)
 	struct wait_bell *bell = sleeper->bell;
 	int count = 0;
 	sleeper->seen = atomic_load(&bell->wakeups);
-	if (sleeper->one_word)
-		choose_word(&sleeper->next);
+	choose_words(&sleeper->next, sleeper->one_word);
 	change_topics(sleeper);
 	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1)
 		sleeper->topic_seen[count++] =
@@ -127,19 +125,17 @@ static bool has_first(const struct wait_topics *topics)
 bool wait_bell_sleep(struct wait_sleeper *sleeper, uint64_t until_ns, bool *interrupted)
 {
 	struct wait_bell *bell = sleeper->bell;
-	struct wait_futex words[1 + WAIT_TOPICS_AT_ONCE] = {{&bell->wakeups, sleeper->seen}};
-	int count = 1;
+	struct wait_futex words[1 + WAIT_TOPICS_AT_ONCE];
+	int count = 0, topic = 0;
 	*interrupted = false;
 	if (has_first(&sleeper->now))
 		return true;
-	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1) {
-		words[count] = (struct wait_futex){&bell->topic_wakeups[__builtin_ctzll(topics)],
-						   sleeper->topic_seen[count - 1]};
-		count++;
-	}
-	bool only = sleeper->now.only;
-	enum wait_slept slept = wait_sleep_while(only ? &words[1] : words, only ? 1 : count,
-						 sleeper->one_word, until_ns);
+	if (!sleeper->now.one)
+		words[count++] = (struct wait_futex){&bell->wakeups, sleeper->seen};
+	for (uint64_t topics = sleeper->now.topics; topics; topics &= topics - 1)
+		words[count++] = (struct wait_futex){&bell->topic_wakeups[__builtin_ctzll(topics)],
+						     sleeper->topic_seen[topic++]};
+	enum wait_slept slept = wait_sleep_while(words, count, until_ns);
 	*interrupted = slept == WAIT_SLEPT_INTERRUPTED;
 	sleeper->one_word |= slept == WAIT_SLEEP_ONE_WORD;
 	return slept != WAIT_SLEEP_REFUSED;
@@ -170,7 +166,7 @@ static void wake_listeners(struct wait_bell *bell, int i)
 static void wake_all(struct wait_bell *bell)
 {
 	futex_wake(&bell->wakeups);
-	for (int i = 0; i < WAIT_TOPICS && atomic_load(&bell->on_topic_only); i++)
+	for (int i = 0; i < WAIT_TOPICS && atomic_load(&bell->to_one); i++)
 		wake_listeners(bell, i);
 }
 

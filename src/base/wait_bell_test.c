@@ -322,7 +322,7 @@ static void test_one_word(void **state)
 	struct waiting one, any;
 	struct wait_slot_body slot;
 	waiting_start(&one, fixture, fixture_call(fixture, 1, false), &slot);
-	EVENTUALLY(bell->on_topic_only == 1 && is_asleep(slot.tid));
+	EVENTUALLY(bell->to_one == 1 && is_asleep(slot.tid));
 	store_for(fixture, 1);
 	assert_int_equal(wakeups(fixture), 0);
 	fixture->shared->words[1] = 0;
@@ -353,7 +353,7 @@ static void test_requests_wake_on_one_word(void **state)
 					 .seen = bell->requests,
 					 .until_ns = CLOCK_NEVER};
 	assert_int_equal(pthread_create(&progress.thread, NULL, wait_in_progress, &progress), 0);
-	EVENTUALLY(bell->on_topic_only == 1);
+	EVENTUALLY(bell->to_one == 1);
 	wait_wake_progress(bell);
 	EVENTUALLY(progress.done);
 	wait_join(progress.thread);

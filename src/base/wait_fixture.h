@@ -68,7 +68,7 @@ static inline void fixture_fini(struct fixture *fixture)
 	const struct wait_bell *bell = &fixture->shared->bell;
 	assert_int_equal(bell->sleepers, 0);
 	assert_int_equal(bell->to_all, 0);
-	assert_int_equal(bell->on_topic_only, 0);
+	assert_int_equal(bell->to_one, 0);
 	for (int i = 0; i < WAIT_TOPICS; i++)
 		assert_int_equal(bell->listeners[i], 0);
 	wait_close(&fixture->waiter);

@@ -37,7 +37,7 @@ enum { WAIT_TOPICS_AT_ONCE = 8 };
 struct wait_topics {
 	uint64_t topics;
 	bool all;
-	bool only; /* sleeps on the word of its topic only */
+	bool one; /* it listens to one topic, and sleeps on its word only */
 	/* of each wait that needs all of its words: the one that it waits for first */
 	const struct wait_word *first[WAIT_TOPICS_AT_ONCE];
 	int first_count;
@@ -48,8 +48,8 @@ struct wait_topics {
 struct wait_sleeper {
 	struct wait_bell *bell;
 	struct wait_topics now, next;
-	/* The system lets the thread sleep on one word only: that of its topic, if it has one. With
-	 * several topics it listens to all. */
+	/* The system lets the thread sleep on one word only: with several topics it listens to all.
+	 */
 	bool one_word;
 	uint32_t seen, topic_seen[WAIT_TOPICS_AT_ONCE];
 };
@@ -68,15 +68,13 @@ bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_
 		  int *peer);
 
 /* Sleeps while each of the words has its value, at most until until_ns. REFUSED comes with a
- * message; ONE_WORD means that this system does not know sleeps on several words. After that,
- * `plain` saves the call that it does not know. */
+ * message; ONE_WORD means that this system does not know sleeps on several words. */
 struct wait_futex {
 	_Atomic uint32_t *word;
 	uint32_t value;
 };
 enum wait_slept { WAIT_SLEPT, WAIT_SLEPT_INTERRUPTED, WAIT_SLEEP_REFUSED, WAIT_SLEEP_ONE_WORD };
-enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, bool plain,
-				 uint64_t until_ns);
+enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, uint64_t until_ns);
 
 /* Wakes the watch, so that it looks why a wait lasts; and when the watch is to look next. */
 void wait_wake_watch(struct waiter *waiter);

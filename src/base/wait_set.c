@@ -138,7 +138,7 @@ static void sleep_for_requests(const struct wait_set *set)
 	enum wait_slept slept = WAIT_SLEPT;
 	atomic_store(&bell->listens, WAIT_LISTENS_REQUESTS);
 	while (slept != WAIT_SLEEP_REFUSED && !has_ended(set, clock_now_ns()))
-		slept = wait_sleep_while(&requests, 1, false, set->until_ns);
+		slept = wait_sleep_while(&requests, 1, set->until_ns);
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 }
 

@@ -161,7 +161,7 @@ static void test_without_waitv(void **state)
 	wait_store(&fixture.shared->words[0], 1);
 	wait_store(&fixture.shared->words[1], 1);
 	wait_wake(&fixture.shared->bell);
-	EVENTUALLY((waits_for(&fixture, 3) && fixture.shared->bell.on_topic_only == 1) ||
+	EVENTUALLY((waits_for(&fixture, 3) && fixture.shared->bell.to_one == 1) ||
 		   (ended = waitpid(child, &status, WNOHANG)) != 0);
 	assert_int_equal(ended, 0);
 	wait_store(&fixture.shared->words[2], 1);

@@ -28,8 +28,8 @@ static struct timespec to_timespec(uint64_t ns)
  * shared memory, so this is not FUTEX_PRIVATE. futex_waitv continues after a handler installed with
  * SA_RESTART, also with a time-out, and so tells the two kinds of handlers apart.
  * FUTEX_WAIT_BITSET, for kernels before 5.16 and system call filters that do not know futex_waitv,
- * returns after any handler, and takes one word. `plain`: only that call is tried. */
-static int futex_sleep(const struct wait_futex *words, int count, bool plain, uint64_t until_ns)
+ * returns after any handler, and takes one word. */
+static int futex_sleep(const struct wait_futex *words, int count, uint64_t until_ns)
 {
 	struct timespec until = to_timespec(until_ns);
 	struct timespec *limit = until_ns == CLOCK_NEVER ? NULL : &until;
@@ -38,9 +38,9 @@ static int futex_sleep(const struct wait_futex *words, int count, bool plain, ui
 	for (int i = 0; i < count; i++)
 		all[i] = (struct futex_waitv){
 			.val = words[i].value, .uaddr = (uintptr_t)words[i].word, .flags = FUTEX_32};
-	if (!plain && syscall(SYS_futex_waitv, all, count, 0, limit, CLOCK_MONOTONIC) >= 0)
+	if (syscall(SYS_futex_waitv, all, count, 0, limit, CLOCK_MONOTONIC) >= 0)
 		return 0;
-	if (!plain && errno != ENOSYS && errno != EPERM)
+	if (errno != ENOSYS && errno != EPERM)
 		return errno;
 #endif
 	if (count > 1)
@@ -51,10 +51,9 @@ static int futex_sleep(const struct wait_futex *words, int count, bool plain, ui
 	return errno;
 }
 
-enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, bool plain,
-				 uint64_t until_ns)
+enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, uint64_t until_ns)
 {
-	int error = futex_sleep(words, count, plain, until_ns);
+	int error = futex_sleep(words, count, until_ns);
 	if (error == ENOSYS && count > 1)
 		return WAIT_SLEEP_ONE_WORD;
 	if (error == EINTR)

@@ -6,9 +6,8 @@
  *
  * Processes: signallers raise words. Waiters sleep until the words that they await are high enough:
  * one waiter needs all words, and listens to the topic of one that is missing; the other one needs
- * any of them, and listens to both topics, or to all if it cannot choose. A system that lets a thread
- * sleep on one word lets the former sleep on the word of its topic only. Each signaller's words have
- * a topic of their own. In the last round one of them wakes all sleepers, as if the word had none.
+ * any of them, and listens to both topics, or to all if it cannot choose. A waiter with one topic
+ * sleeps on the word of that topic only. Each signaller's words have a topic of their own. In the last round one of them wakes all sleepers, as if the word had none.
  *
  * Abstractions: the counters are too small here to wrap around. All accesses are sequentially
  * consistent, as in the code. Two topics have no number in common.
@@ -23,7 +22,7 @@ byte word[SIGNALLERS]; /* awaited; word i is written by signaller i, and only gr
 byte sleepers; /* bell->sleepers */
 byte wakeups; /* bell->wakeups */
 byte to_all; /* bell->to_all */
-byte on_topic_only; /* bell->on_topic_only */
+byte to_one; /* bell->to_one */
 byte listeners[SIGNALLERS]; /* bell->listeners */
 byte topic_wakeups[SIGNALLERS]; /* bell->topic_wakeups */
 bool asleep[WAITERS]; /* in the futex */
@@ -79,7 +78,7 @@ inline wake_topic(topic)
 inline wake_if_only(topic)
 {
 	if
-	:: on_topic_only > 0 ->
+	:: to_one > 0 ->
 		if
 		:: listeners[topic] > 0 -> wake_topic(topic)
 		:: else -> skip
@@ -137,7 +136,9 @@ proctype signaller(byte me)
 				:: else -> skip
 				fi
 			fi
-		fi
+		fi;
+		wakes = false;
+		listened = false /* fewer states */
 	}
 }
 
@@ -164,12 +165,14 @@ inline listen_to(topic, wanted, on)
 #define NOBODY SIGNALLERS
 inline draw(any, round, first)
 {
-	if
-	:: any -> first = NOBODY
-	:: !any && word[0] < round -> first = 0
-	:: !any && word[1] < round -> first = 1
-	:: !any && word[0] >= round && word[1] >= round -> first = NOBODY
-	fi
+	atomic {
+		if
+		:: any -> first = NOBODY
+		:: !any && word[0] < round -> first = 0
+		:: !any && word[1] < round -> first = 1
+		:: !any && word[0] >= round && word[1] >= round -> first = NOBODY
+		fi
+	}
 }
 
 /* wait_bell_listen */
@@ -183,6 +186,13 @@ inline listen(any, all, first)
 	:: !all && any -> listen_to(0, true, on0); listen_to(1, true, on1)
 #endif
 	:: !all && !any -> listen_to(0, first == 0, on0); listen_to(1, first == 1, on1)
+	fi
+}
+inline see()
+{
+	if
+	:: only -> skip /* it does not sleep on this word */
+	:: else -> seen = wakeups
 	fi
 }
 inline read_topics()
@@ -204,7 +214,7 @@ proctype waiter(byte me; bool any)
 	bool holds, all, only, on0, on1;
 	for (round : 1 .. rounds) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
-		seen = wakeups;
+		see();
 		draw(any, round, first);
 		listen(any, all, first);
 		read_topics();
@@ -213,8 +223,8 @@ proctype waiter(byte me; bool any)
 		sleepers++; /* 1 */
 		if
 		:: any -> all = true; to_all++
-		:: !any && rounds == 2 -> only = true; on_topic_only++
-		:: all = false
+		:: any -> all = false
+		:: !any -> only = true; to_one++
 		fi;
 		do
 		::
@@ -224,9 +234,9 @@ proctype waiter(byte me; bool any)
 			listen(any, all, first);
 			read_topics();
 			test_condition(any, round, holds);
-			seen = wakeups;
+			see();
 #else
-			seen = wakeups; /* 2 */
+			see(); /* 2 */
 #ifdef MUTANT_LISTEN_AFTER_TEST
 			test_condition(any, round, holds);
 			listen(any, all, first);
@@ -255,31 +265,28 @@ proctype waiter(byte me; bool any)
 			:: else -> FUTEX_WAIT(me) /* 4 */
 			fi
 #ifdef MUTANT_TEST_BEFORE_COUNT
-			seen = wakeups;
+			see();
 			draw(any, round, first);
 			listen(any, all, first);
 			read_topics();
 			test_condition(any, round, holds);
 #endif
 		od;
-		if
-		:: only -> on_topic_only--; only = false
-		:: else -> skip
-		fi;
-		listen_to(0, false, on0);
-		listen_to(1, false, on1);
-		if
-		:: all -> to_all--; all = false
-		:: else -> skip
-		fi;
-		sleepers--;
-		seen = 0; seen0 = 0; seen1 = 0; first = 0; holds = false; /* fewer states */
+		/* wait_bell_leave: until then it can only be woken once too often. */
+		atomic {
+			to_one = to_one - only;
+			to_all = to_all - all;
+			listeners[0] = listeners[0] - on0;
+			listeners[1] = listeners[1] - on1;
+			sleepers--;
+			only = false; all = false; on0 = false; on1 = false;
+			seen = 0; seen0 = 0; seen1 = 0; first = 0; holds = false /* fewer states */
+		}
 		assert(any -> ANY(round) : ALL(round))
 	}
 }
 
-/* Two waiters; or one that waits twice, and may be able to sleep on one word only; or one that needs
- * any word, of which only one comes. */
+/* Two waiters; or one that waits twice; or one that needs any word, of which only one comes. */
 init
 {
 	atomic {
@@ -288,10 +295,11 @@ init
 			run signaller(1)
 		:: rounds = 2; run waiter(0, false); run signaller(0); run signaller(1)
 		:: rounds = 2; run waiter(0, true); run signaller(0)
+		:: rounds = 2; run waiter(0, true); run signaller(1)
 		fi
 	}
 	_nr_pr == 1;
-	assert(sleepers == 0 && to_all == 0 && on_topic_only == 0);
+	assert(sleepers == 0 && to_all == 0 && to_one == 0);
 	assert(listeners[0] == 0 && listeners[1] == 0);
 	assert(!asleep[0] && !asleep[1])
 }
