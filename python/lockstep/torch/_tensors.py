@@ -142,8 +142,8 @@ def lie_in_a_row(tensors):
 
 
 def overlap(tensors):
-    """Whether two of them, each with its elements in a row, share memory."""
-    spans = sorted((tensor.data_ptr(), tensor.nbytes) for tensor in tensors)
+    """Whether two of them, each with its elements in a row, share memory; one without memory does not."""
+    spans = sorted((tensor.data_ptr(), tensor.nbytes) for tensor in tensors if tensor.data_ptr())
     return any(where + size > following for (where, size), (following, _) in zip(spans, spans[1:]))
 
 
