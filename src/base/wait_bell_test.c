@@ -277,7 +277,8 @@ static void *wait_rounds(void *arg)
 		struct wait_call call = fixture_call(fixture, 2, true);
 		call.words = words;
 		words[0].edge.value = words[1].edge.value = i;
-		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK;
+		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK ||
+		       clock_now_ns() >= call.deadline_ns;
 	}
 	return (void *)bad;
 }
@@ -305,7 +306,8 @@ static void test_no_wakeup_is_lost(void **state)
 		for (int p = 0; p < PEERS; p++)
 			words[p].edge.value = i;
 		atomic_store(&round, i);
-		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK;
+		bad += wait_words(&fixture->waiter, &call, &peer) != LS_OK ||
+		       clock_now_ns() >= call.deadline_ns;
 	}
 	for (int i = 0; i < PEERS; i++)
 		wait_join(threads[i]);

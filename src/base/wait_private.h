@@ -48,9 +48,7 @@ struct wait_topics {
 struct wait_sleeper {
 	struct wait_bell *bell;
 	struct wait_topics now, next;
-	/* The system lets the thread sleep on one word only: with several topics it listens to all.
-	 */
-	bool one_word;
+	bool one_word; /* the system allows no more; with several topics it then listens to all */
 	uint32_t seen, topic_seen[WAIT_TOPICS_AT_ONCE];
 };
 void wait_bell_enter(struct wait_sleeper *sleeper, struct wait_bell *bell);
