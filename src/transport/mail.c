@@ -7,7 +7,7 @@
 
 void transport_mail_out_init(struct mail_out *out)
 {
-	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
+	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS, .free = 1 + MAIL_SLOTS};
 }
 
 bool transport_mail_look_for_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit)
@@ -19,7 +19,7 @@ bool transport_mail_look_for_room(const struct mail_ring *ring, struct mail_out 
 	 * count. */
 	out->receiver_lags = out->seen - before - 1 < limit / 4;
 	if (out->seen == out->posted)
-		out->clear = out->next + MAIL_SLOTS;
+		out->clear = out->free = out->next + MAIL_SLOTS;
 	return out->posted - out->seen < limit;
 }
 
@@ -79,15 +79,27 @@ static bool is_occupied(const struct mail_ring *ring, uint64_t position)
 	       atomic_load_explicit(&slot->held, memory_order_relaxed);
 }
 
+/* The words of `freed` lie in lines that the owner writes all the time, so this looks at some at
+ * once. A slot whose last use was skipped does not count: it is looked at when its turn comes. */
+static void find_free(const struct mail_ring *ring, struct mail_out *out)
+{
+	enum { AT_ONCE = 16 };
+	out->free = out->next + 1;
+	while (out->free < out->next + AT_ONCE &&
+	       atomic_load_explicit(&ring->freed[out->free % MAIL_SLOTS], memory_order_acquire) ==
+		       out->free - MAIL_SLOTS)
+		out->free++;
+}
+
 void transport_mail_step_over(struct mail_ring *ring, struct mail_out *out)
 {
-	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(ring, out->next);
-	     i++) {
+	for (int i = 0; i < MAIL_SLOTS && is_occupied(ring, out->next); i++) {
 		/* The owner learns of the skipped position by `sequence`. */
 		atomic_store_explicit(&ring->slots[transport_mail_index(out->next)].sequence,
 				      out->next, memory_order_release);
 		out->next++;
 	}
+	find_free(ring, out);
 }
 
 void transport_mail_post(struct mail_ring *ring, struct mail_out *out,

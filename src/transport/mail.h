@@ -169,7 +169,8 @@ struct mail_out {
 	uint64_t posted;   /* how many messages were posted */
 	uint64_t seen;     /* `taken`, when last read */
 	uint64_t returned; /* `returned`, before RTS slots were last checked */
-	uint64_t clear;    /* the slots of positions below this are certainly free */
+	uint64_t clear;    /* the slots of positions below this are free since all was taken */
+	uint64_t free;     /* the slots of positions from `next` up to this are free */
 	/* When `taken` was last read, the owner had made progress, but little. The caller clears
 	 * it. */
 	bool receiver_lags;
@@ -246,7 +247,7 @@ static inline void transport_mail_post_inline(struct mail_ring *ring, struct mai
 	 * longer from the owner's cache than a send takes. It does not fetch the next slot, which
 	 * the owner may be polling. */
 	enum { AHEAD = 3, LINE = 64 };
-	if (__builtin_expect(out->next >= out->clear, 0))
+	if (__builtin_expect(out->next >= out->free, 0))
 		transport_mail_step_over(ring, out);
 	struct mail_slot *slot = &ring->slots[transport_mail_index(out->next)];
 	transport_mail_store_envelope(slot, envelope);
