@@ -153,7 +153,8 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 	relay->offered[index] = *message;
 	rts->window = 0;
 	rts->bytes = message->bytes;
-	rts->by_address = 1;
+	rts->by_address = true;
+	rts->in_places = false;
 	rts->generation = (uint32_t)words[3];
 	atomic_store_explicit(&rts->staged, transport_mail_word(rts->generation, MAIL_CLAIMS),
 			      memory_order_relaxed);

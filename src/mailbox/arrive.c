@@ -159,6 +159,7 @@ static bool claim_message(struct mailbox *mailbox, struct op *op,
 	p2p->window = rts->window;
 	p2p->window_bytes = rts->bytes;
 	p2p->window_by_address = rts->by_address;
+	p2p->window_in_places = rts->in_places;
 	return true;
 }
 

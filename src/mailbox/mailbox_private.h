@@ -19,15 +19,14 @@ enum {
 	 *            nonblocking    blocking
 	 *   copied   below 64 KiB   below 16 KiB
 	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
-	 *   copied   below 4 MiB    to 64 MiB
-	 *   read     above          above          LONG: a copy takes room */
+	 *   copied   below 4 MiB    above          LONG
+	 *   read     above          never          a copy of the whole takes room */
 	MAILBOX_READ_MIN_BYTES = 64 * 1024,
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
 	MAILBOX_READ_LONG_BYTES = 4 * 1024 * 1024,
-	MAILBOX_READ_BLOCKING_LONG_BYTES = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
-	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if the copy
-	 * takes at most 1/64 of the arena. */
+	/* Up to MAX a payload is copied only if the copy takes at most 1/64 of the arena, or if the
+	 * block has places (MAIL_PLACES). */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 us in
@@ -282,8 +281,9 @@ void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
 /* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
  * has failed with op->status. */
 bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op);
-/* Copies the payload of a send into its block, all at once; it will not be posted first. */
-void mailbox_stage_all(struct mailbox *mailbox, struct op *op);
+/* Copies the payload of a send into its block, all at once; it will not be posted first. False: it
+ * has failed with op->status. */
+bool mailbox_stage_all(struct mailbox *mailbox, struct op *op);
 /* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
  * the two processors share no cache, fetching a line back from it takes longer than writing it to
  * memory. */

@@ -67,10 +67,11 @@ static void take_rts(struct mailbox_peer *peer, struct op *op)
 		transport_mail_rts_alloc(peer->to, &peer->out, hands_over_here(peer, op),
 					 op->input_offset, p2p->by_address, op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
+	p2p->rts->in_places = p2p->in_places;
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
-	p2p->pieces_copied = 0;
+	p2p->pieces_copied = p2p->pieces_staged = 0;
 	p2p->fetches = op_is_on_stream(op);
 	if (!p2p->posted_first && !p2p->fetches)
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));

@@ -42,7 +42,27 @@ struct pieces {
 	unsigned char *to;
 	uint64_t address, bytes;
 	int source;
+	bool in_places; /* `from` is a block of places */
 };
+
+/* Where a piece is in a block. */
+static uint64_t place_of(const struct op *op, bool in_places, uint64_t piece)
+{
+	return (in_places ? piece % MAIL_PLACES : piece) * op->p2p.piece_bytes;
+}
+
+/* Polls for about as long as the copy of a piece takes: whoever waits for a piece or for a place
+ * waits about that long, if both ranks run. */
+static bool poll_word(const _Atomic uint64_t *word, uint64_t value)
+{
+	enum { POLLS = 128 };
+	for (int i = 0; i < POLLS; i++) {
+		if (mailbox_is_reached(word, value))
+			return true;
+		wait_relax();
+	}
+	return false;
+}
 
 static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct pieces *all,
 		       uint64_t piece)
@@ -52,7 +72,8 @@ static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct piec
 	if (bytes > op->p2p.piece_bytes)
 		bytes = op->p2p.piece_bytes;
 	if (all->from) {
-		kernel_copy(all->to + first, all->from + first, bytes, false);
+		kernel_copy(all->to + first, all->from + place_of(op, all->in_places, piece), bytes,
+			    false);
 		return true;
 	}
 	ls_status status = transport_read(mailbox->team, all->source, all->address + first,
@@ -73,7 +94,9 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 	struct op_p2p *p2p = &op->p2p;
 	uint64_t piece;
 	for (uint64_t done = 0; done < MAILBOX_SLICE_BYTES; done += p2p->piece_bytes) {
-		if (transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces))
+		uint64_t unstaged =
+			transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces);
+		if (unstaged && !(all->in_places && poll_word(&p2p->rts->staged, unstaged)))
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
@@ -82,6 +105,8 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 		p2p->ticks += clock_ticks() - before;
 		p2p->pieces_copied++;
 		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
+		if (all->in_places) /* the source may wait for a place */
+			transport_notify_message(mailbox->team, all->source);
 		if (!whole)
 			return false;
 		if (mailbox_has_failed_hint(mailbox)) {
@@ -94,19 +119,40 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 
 /* ---- sends ---- */
 
-/* Stages the payload of a send that was just posted; false: the group has failed meanwhile. */
-static bool stage_pieces(struct mailbox *mailbox, struct op *op)
+/* Whether the receiver has copied what was in the place for this piece before. If not, the send
+ * waits until half of the places are free: otherwise two ranks that share a processor would take
+ * turns for each piece. */
+static bool has_place(struct mailbox *mailbox, struct op *op, uint64_t piece)
 {
 	struct op_p2p *p2p = &op->p2p;
-	bool nontemporal = op->call.send.bytes >= MAILBOX_NONTEMPORAL_BYTES ||
-			   mailbox_begin_stores(mailbox, op);
-	p2p->ticks = 0;
-	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
+	const _Atomic uint64_t *copied = &p2p->rts->owner_copied;
+	if (!p2p->in_places || piece < MAIL_PLACES)
+		return true;
+	uint64_t needed = transport_mail_word(p2p->generation, piece - MAIL_PLACES + 1);
+	if (poll_word(copied, needed))
+		return true;
+	op->any_suffices = true;
+	op->word_count = 0;
+	mailbox_add_word(mailbox, op, op->call.peer, copied, needed + MAIL_PLACES / 2 - 1);
+	return false;
+}
+
+/* Stages the payload of a send that was posted. */
+static enum op_progress stage_pieces(struct mailbox *mailbox, struct op *op)
+{
+	struct op_p2p *p2p = &op->p2p;
+	/* A block of places stays in the cache. */
+	bool nontemporal = !p2p->in_places && (op->call.send.bytes >= MAILBOX_NONTEMPORAL_BYTES ||
+					       mailbox_begin_stores(mailbox, op));
+	for (; p2p->pieces_staged < p2p->pieces; p2p->pieces_staged++) {
+		uint64_t piece = p2p->pieces_staged;
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
+		if (!has_place(mailbox, op, piece))
+			return OP_BLOCKED;
 		if (bytes > p2p->piece_bytes)
 			bytes = p2p->piece_bytes;
 		uint64_t before = clock_ticks();
-		kernel_copy((unsigned char *)op->input_block + first,
+		kernel_copy((unsigned char *)op->input_block + place_of(op, p2p->in_places, piece),
 			    (const unsigned char *)op->call.send.address + first, bytes,
 			    nontemporal);
 		p2p->ticks += clock_ticks() - before;
@@ -114,10 +160,11 @@ static bool stage_pieces(struct mailbox *mailbox, struct op *op)
 		transport_request_progress(mailbox->team, op->call.peer);
 		if (mailbox_has_failed_hint(mailbox)) {
 			op->status = LS_ABORTED;
-			return false;
+			return OP_FAILED;
 		}
 	}
-	return true;
+	p2p->posted_first = false;
+	return OP_DONE;
 }
 
 /* Copies one slice, if the receiver has said where to. OP_MORE: pieces remain; OP_BLOCKED:
@@ -126,7 +173,9 @@ static enum op_progress copy_slice(struct mailbox *mailbox, struct op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t target = rts->target;
-	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send.address,
+	/* A block of places no longer has all pieces. */
+	bool whole = op->input_block && !op->p2p.in_places;
+	struct pieces all = {.from = whole ? op->input_block : op->call.send.address,
 			     .bytes = op->call.send.bytes};
 	if (target)
 		all.to = memory_view_at(transport_arena(mailbox->team, op->call.peer), target - 1,
@@ -196,16 +245,17 @@ static enum op_progress advance_send(struct mailbox *mailbox, struct op *op)
 		if (!prepare_send(mailbox, op))
 			return OP_FAILED;
 		if (!mailbox_send(mailbox, op)) {
-			mailbox_stage_all(mailbox, op);
+			if (!mailbox_stage_all(mailbox, op))
+				return OP_FAILED;
 			(void)mailbox_send(mailbox, op);
 		}
 	}
 	if (detached)
 		return OP_BLOCKED; /* it may be complete, and gone */
 	if (op->p2p.posted_first) {
-		op->p2p.posted_first = false;
-		if (!stage_pieces(mailbox, op))
-			return OP_FAILED;
+		enum op_progress progress = stage_pieces(mailbox, op);
+		if (progress != OP_DONE)
+			return progress;
 	}
 	op->any_suffices = true;
 	op->word_count = 1;
@@ -223,11 +273,14 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 	int source = p2p->message.source;
 	struct pieces all = {
 		.to = op->call.recv.address, .bytes = op->call.recv.bytes, .source = source};
+	uint64_t places = MAIL_PLACES * p2p->piece_bytes;
+	all.in_places = p2p->window_in_places;
 	if (p2p->window_by_address)
 		all.address = p2p->window;
 	else
-		all.from = memory_view_at(transport_arena(mailbox->team, source), p2p->window,
-					  all.bytes);
+		all.from = memory_view_at(
+			transport_arena(mailbox->team, source), p2p->window,
+			all.in_places && places < all.bytes ? places : all.bytes);
 	if ((!all.from && !p2p->window_by_address) || p2p->window_bytes != all.bytes)
 		return op_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;
@@ -389,6 +442,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	p2p->rts = NULL;
 	p2p->ends_failed = false;
 	p2p->cancelled = p2p->asks_cancel = p2p->by_address = p2p->fetches = p2p->crossed = false;
+	p2p->posted_first = p2p->in_places = false;
 	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);
 }
 

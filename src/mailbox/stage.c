@@ -51,14 +51,28 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	lock_mail_release(&mailbox->lock);
 }
 
-void mailbox_stage_all(struct mailbox *mailbox, struct op *op)
+static bool alloc_block(struct mailbox *mailbox, struct op *op)
 {
+	uint64_t places = MAIL_PLACES * (uint64_t)MAIL_PIECE_BYTES, bytes = op->call.send.bytes;
+	return op_alloc_block(mailbox->memory, op, op->p2p.in_places ? places : bytes,
+			      &op->input_block, &op->input_offset);
+}
+
+bool mailbox_stage_all(struct mailbox *mailbox, struct op *op)
+{
+	if (op->p2p.in_places) {
+		op->p2p.in_places = false;
+		mailbox_release_payload(mailbox, op, false);
+		if (!alloc_block(mailbox, op))
+			return false;
+	}
 	op->p2p.posted_first = false;
 	op->p2p.staged_all = true;
 	bool nontemporal = mailbox_begin_stores(mailbox, op);
 	uint64_t before = clock_ticks();
 	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, nontemporal);
 	op->p2p.ticks = clock_ticks() - before;
+	return true;
 }
 
 /* Whether no other thread advances or cancels this send, so that its block stays valid while the
@@ -85,7 +99,7 @@ static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 /* Whether the receiver reads the plain memory by address: only on this host. */
 static bool is_read(struct mailbox *mailbox, struct op *op)
 {
-	uint64_t bytes = op->call.send.bytes, from = MAILBOX_READ_LONG_BYTES;
+	uint64_t bytes = op->call.send.bytes;
 	bool always = mailbox->cma == SETTING_CMA_ALWAYS;
 	uint64_t least = op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN_BYTES
 							: MAILBOX_READ_MIN_BYTES;
@@ -95,17 +109,15 @@ static bool is_read(struct mailbox *mailbox, struct op *op)
 		return false;
 	if (always)
 		return true;
-	bool has_room = bytes <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
+	bool has_room = op->p2p.in_places || bytes <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
 	if (bytes <= MAILBOX_READ_MAX_BYTES)
 		return !has_room || reading_is_faster(mailbox, op);
-	if (op->p2p.posted_first && has_room)
-		from = MAILBOX_READ_BLOCKING_LONG_BYTES;
-	return bytes >= from;
+	return !op->p2p.in_places && bytes >= MAILBOX_READ_LONG_BYTES;
 }
 
 bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 {
-	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = false;
+	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = op->p2p.in_places = false;
 	op->p2p.stores.at = op->p2p.transfer.at = NULL;
 	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
 			      &mailbox->members, &op->input_offset))
@@ -116,16 +128,16 @@ bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 		return false;
 	}
 	op->p2p.posted_first = may_post_first(mailbox, op);
+	op->p2p.in_places = op->p2p.posted_first &&
+			    op->call.send.bytes > MAIL_PLACES * (uint64_t)MAIL_PIECE_BYTES;
 	op->p2p.by_address = is_read(mailbox, op);
 	if (op->p2p.by_address) {
-		op->p2p.posted_first = false;
+		op->p2p.posted_first = op->p2p.in_places = false;
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
-	if (!op_alloc_block(mailbox->memory, op, op->call.send.bytes, &op->input_block,
-			    &op->input_offset))
+	if (!alloc_block(mailbox, op))
 		return false;
-	if (!op->p2p.posted_first)
-		mailbox_stage_all(mailbox, op);
-	return true;
+	op->p2p.ticks = 0;
+	return op->p2p.posted_first || mailbox_stage_all(mailbox, op);
 }

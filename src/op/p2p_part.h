@@ -50,6 +50,7 @@ struct op_p2p {
 	bool cancellable;  /* send: it can be cancelled until it is matched, even a short one */
 	bool uses_cells;   /* send: it takes cells if some are free when it gets a slot */
 	bool posted_first; /* send: it is posted first; then the call stages its payload */
+	bool in_places;    /* send: its block has MAIL_PLACES places, which it reuses */
 	bool fetches;      /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
@@ -64,9 +65,11 @@ struct op_p2p {
 	bool announced;               /* send: it has an RTS slot that the receiver knows */
 	bool crossed;                 /* receive: see mailbox_crossed_ranks */
 	bool window_by_address;       /* receive: window is an address, not an arena offset */
+	bool window_in_places;        /* receive: as mail_rts.in_places */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number of pieces */
 	uint64_t pieces_copied;       /* by this rank */
+	uint64_t pieces_staged;       /* send that was posted first: so far */
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;

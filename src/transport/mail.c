@@ -37,6 +37,7 @@ unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, 
 	rts->window = window;
 	rts->bytes = bytes;
 	rts->by_address = by_address;
+	rts->in_places = false;
 	rts->generation = generation;
 	atomic_store_explicit(&rts->cursor, transport_mail_word(generation, 0),
 			      memory_order_relaxed);

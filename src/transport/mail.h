@@ -33,6 +33,7 @@ enum {
 	MAIL_CELL_BYTES = 2112,  /* 2 KiB and a line, so that cells begin in all sets of a cache */
 	MAIL_CELL_PAIRS = 64,    /* of a rank in a group; one bit each in a set */
 	MAIL_PIECE_BYTES = 64 * 1024,
+	MAIL_PLACES = 8, /* pieces that a block has room for if the source reuses it */
 	MAIL_PIECE_LEAST_BYTES = 4096,
 	MAIL_CLAIMS = 0x3fffffff, /* the bits of a cursor that count pieces */
 };
@@ -109,7 +110,10 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint32_t by_address;            /* 1: window is an address in its private memory */
+	uint16_t by_address;            /* 1: window is an address in its private memory */
+	/* 1: window has MAIL_PLACES places, and piece i is in place i mod MAIL_PLACES; the source
+	 * reuses a place when `owner_copied` says that it may. */
+	uint16_t in_places;
 	_Atomic uint64_t source_copied; /* pieces that the source has copied to `target` */
 	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;

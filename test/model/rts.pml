@@ -17,12 +17,12 @@
  * Abstractions: a wait is a guard on the awaited words: see doorbell.pml. How a message gets into a
  * slot and matches a receive is in mail.pml; here `posted` stands for all of that. A payload is in
  * its block when the send is posted; or its caller posts the send first, and then stages the pieces
- * one after the other. An atomic block accesses at most one word that both ranks see, apart from
+ * one after the other, each in its part of the block, or all in the same place. An atomic block accesses at most one word that both ranks see, apart from
  * words that the other rank reads only after it has seen a later store.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
  * it. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -51,6 +51,7 @@ byte sends; /* how many there were: the generation of the newest */
 bit in_use, unowned; /* of the RTS slot */
 bit cancelled; /* p2p->cancelled */
 bit posted_first; /* p2p->posted_first: not all pieces were staged when it was posted */
+bit in_places; /* p2p->in_places: there is one place, which all pieces use in turn */
 
 /* Private to the owner, in the same way. */
 bit owner_lock;
@@ -63,22 +64,27 @@ byte message, message_generation; /* of the receive */
 bit source_returned[USES + 1], target_returned[USES + 1];
 bit was_matched[USES + 1], was_cancelled[USES + 1];
 byte copied[USES + 1], written[USES + 1]; /* one bit for each piece */
+byte place; /* the piece that is in the place */
 
 #define LOCK(l) atomic { !l; l = 1 }
 #define UNLOCK(l) l = 0
 
 /* ---- both ranks ---- */
 
-/* A piece is copied in two steps. */
-inline copy(g, p)
+/* A piece is copied in two steps. from_block: not out of the source's buffer. */
+inline copy(g, p, from_block)
 {
 	atomic {
+		assert(!from_block || !in_places || place == p);
 		assert(was_matched[g] && !source_returned[g] && !target_returned[g]);
 		assert(!(copied[g] & (1 << p)));
 		assert(written[g] & (1 << p));
 		copied[g] = copied[g] | (1 << p)
 	}
-	assert(!source_returned[g] && !target_returned[g])
+	atomic {
+		assert(!from_block || !in_places || place == p);
+		assert(!source_returned[g] && !target_returned[g])
+	}
 }
 
 /* transport_mail_claim. p == PIECES: none is left. */
@@ -99,7 +105,7 @@ inline claim(p)
 
 /* copy_pieces: copies staged pieces that no other rank copies, and counts each once it is there.
  * stop: the group has failed. */
-inline copy_pieces(g, word, mine, p, stop)
+inline copy_pieces(g, word, mine, p, stop, from_block)
 {
 	do
 	::
@@ -114,9 +120,9 @@ inline copy_pieces(g, word, mine, p, stop)
 	   if :: p == PIECES -> break :: else fi;
 #if MUTANT == 4 /* counts the piece before it has copied it */
 	   atomic { mine++; word = WORD(g, mine) }
-	   copy(g, p);
+	   copy(g, p, from_block);
 #else
-	   copy(g, p);
+	   copy(g, p, from_block);
 	   atomic { mine++; word = WORD(g, mine) }
 #endif
 	   if :: cause -> stop = 1; break :: else fi
@@ -156,8 +162,8 @@ inline flush(is_own)
 		generation = sends;
 		cursor = CURSOR(sends);
 		if
-		:: is_own -> posted_first = 1
-		:: atomic { written[sends] = 3; staged = WORD(sends, 3) }
+		:: is_own -> posted_first = 1; if :: in_places = 1 :: in_places = 0 fi
+		:: atomic { in_places = 0; written[sends] = 3; staged = WORD(sends, 3) }
 		fi;
 		atomic { posted = sends; send_state = SENT }
 	fi
@@ -209,6 +215,13 @@ inline stage_pieces()
 {
 	do
 	:: posted_first && piece < PIECES ->
+#if MUTANT != 17 /* mutant 17 does not wait until the owner has copied the piece before */
+		if
+		:: !in_places || piece == 0 || owner_copied >= WORD(sends, piece)
+		:: cause -> stop = 1; break
+		fi;
+#endif
+		place = piece;
 #if MUTANT == 16 /* says so before the piece is there */
 		staged = WORD(sends, piece + 1);
 		written[sends] = written[sends] | (1 << piece);
@@ -239,7 +252,11 @@ inline await_receiver()
 #else
 		:: !has_helped && matched >= WORD(sends, 0) ->
 #endif
-			copy_pieces(sends, source_copied, mine, piece, stop);
+#if MUTANT == 18 /* copies out of the place, where a piece may no longer be */
+			copy_pieces(sends, source_copied, mine, piece, stop, true);
+#else
+			copy_pieces(sends, source_copied, mine, piece, stop, false);
+#endif
 			has_helped = 1
 		:: done >= WORD(sends, 0) || cancelled
 		:: cause -> stop = 1
@@ -333,7 +350,12 @@ proctype other_source_thread()
 	   };
 	   flush(false);
 	   UNLOCK(source_lock)
-	:: atomic { !source_lock && send_state == SENT && tries < 2 -> source_lock = 1; tries++ };
+	:: atomic {
+		/* A send whose block has places cannot be cancelled: may_post_first. */
+		!source_lock && send_state == SENT && !in_places && tries < 2 ->
+		source_lock = 1;
+		tries++
+	   };
 	   cancel();
 #if MUTANT == 2 /* the caller may find that the send is done, and not that it was cancelled */
 	   UNLOCK(source_lock);

@@ -47,7 +47,7 @@ inline arrive()
 /* copy_matched, await_source */
 inline copy_matched()
 {
-	copy_pieces(message, owner_copied, mine, piece, stop);
+	copy_pieces(message, owner_copied, mine, piece, stop, true);
 	if
 	:: stop
 	:: else ->
