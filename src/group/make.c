@@ -340,7 +340,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);
 	engine_begin(&group->engine, group->waiter.cause, &world->table);
-	mailbox_begin(group->mailbox, group->waiter.cause);
+	mailbox_begin(group->mailbox, &group->waiter);
 	failure_begin(group);
 	group->trace_entry = trace_group_fill(&world->trace, group->area, &membership);
 	progress_lane_begin(group);

@@ -38,10 +38,11 @@ ls_status mailbox_init(struct mailbox **out, struct transport_team *team, struct
 	return LS_OK;
 }
 
-void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause)
+void mailbox_begin(struct mailbox *mailbox, const struct waiter *waiter)
 {
 	const struct transport_team *team = mailbox->team;
-	mailbox->cause = cause;
+	mailbox->cause = waiter->cause;
+	mailbox->polls = !waiter->yield && waiter->spin_ns > 0;
 	mailbox->members = transport_team_ranks(team);
 	mailbox->tid = 0;
 	mailbox->several_threads = false;

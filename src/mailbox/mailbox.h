@@ -20,9 +20,8 @@ struct mailbox;
  * another. `team` is the members of the present group. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status mailbox_init(struct mailbox **mailbox, struct transport_team *team,
 				  struct memory *memory, const struct settings *settings);
-/* Call for a new group, after `team` was set to its members. cause: the group's cause word, see
- * wait_has_failed. */
-void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause);
+/* Call for a new group, after `team` was set to its members. waiter: how its threads wait. */
+void mailbox_begin(struct mailbox *mailbox, const struct waiter *waiter);
 /* NULL: does nothing. */
 void mailbox_fini(struct mailbox *mailbox);
 

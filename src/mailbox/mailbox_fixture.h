@@ -9,7 +9,7 @@
 static inline void unit_open(struct unit *unit, const struct settings *settings)
 {
 	MUST(mailbox_init(&unit->mailbox, &unit->link->team, &unit->link->memory, settings) == LS_OK);
-	mailbox_begin(unit->mailbox, &unit->fixture->cause);
+	mailbox_begin(unit->mailbox, &unit->link->waiter);
 }
 
 static inline void unit_close(struct unit *unit)

@@ -37,6 +37,11 @@ enum {
 	MAILBOX_SLICE_BYTES = 1024 * 1024,
 };
 
+/* The block of a longer send that blocks has places (MAIL_PLACES). */
+#ifndef MAILBOX_PLACES_BYTES /* test/explore has a lower one, and so shorter messages */
+#define MAILBOX_PLACES_BYTES (512 * UINT64_C(1024))
+#endif
+
 /* The messages between this rank and one peer. */
 struct mailbox_peer {
 	struct mail_ring *to;           /* in the peer's segment: messages from me */
@@ -112,6 +117,7 @@ struct mailbox {
 	struct transport_team *team;
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* the group's cause word, see wait_has_failed */
+	bool polls;                    /* waits of the group spin first */
 	struct ranks members;          /* by world rank */
 	enum setting_cma cma;          /* whether plain buffers are shown by address */
 	struct op_tuner tuner LOCK_GUARDED(mail);

@@ -53,15 +53,15 @@ static uint64_t place_of(const struct op *op, bool in_places, uint64_t piece)
 
 /* Polls for about as long as the copy of a piece takes: whoever waits for a piece or for a place
  * waits about that long, if both ranks run. */
-static bool poll_word(const _Atomic uint64_t *word, uint64_t value)
+static bool poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value)
 {
 	enum { POLLS = 128 };
-	for (int i = 0; i < POLLS; i++) {
-		if (mailbox_is_reached(word, value))
-			return true;
+	bool reached = mailbox_is_reached(word, value);
+	for (int i = 0; i < POLLS && mailbox->polls && !reached; i++) {
 		wait_relax();
+		reached = mailbox_is_reached(word, value);
 	}
-	return false;
+	return reached;
 }
 
 static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct pieces *all,
@@ -94,9 +94,8 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 	struct op_p2p *p2p = &op->p2p;
 	uint64_t piece;
 	for (uint64_t done = 0; done < MAILBOX_SLICE_BYTES; done += p2p->piece_bytes) {
-		uint64_t unstaged =
-			transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces);
-		if (unstaged && !(all->in_places && poll_word(&p2p->rts->staged, unstaged)))
+		uint64_t unstaged = transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces);
+		if (unstaged && !(all->in_places && poll_word(mailbox, &p2p->rts->staged, unstaged)))
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
@@ -129,7 +128,7 @@ static bool has_place(struct mailbox *mailbox, struct op *op, uint64_t piece)
 	if (!p2p->in_places || piece < MAIL_PLACES)
 		return true;
 	uint64_t needed = transport_mail_word(p2p->generation, piece - MAIL_PLACES + 1);
-	if (poll_word(copied, needed))
+	if (poll_word(mailbox, copied, needed))
 		return true;
 	op->any_suffices = true;
 	op->word_count = 0;
@@ -278,9 +277,8 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 	if (p2p->window_by_address)
 		all.address = p2p->window;
 	else
-		all.from = memory_view_at(
-			transport_arena(mailbox->team, source), p2p->window,
-			all.in_places && places < all.bytes ? places : all.bytes);
+		all.from = memory_view_at(transport_arena(mailbox->team, source), p2p->window,
+					  all.in_places && places < all.bytes ? places : all.bytes);
 	if ((!all.from && !p2p->window_by_address) || p2p->window_bytes != all.bytes)
 		return op_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;

@@ -53,7 +53,8 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 
 static bool alloc_block(struct mailbox *mailbox, struct op *op)
 {
-	uint64_t places = MAIL_PLACES * (uint64_t)MAIL_PIECE_BYTES, bytes = op->call.send.bytes;
+	uint64_t bytes = op->call.send.bytes;
+	uint64_t places = MAIL_PLACES * transport_mail_piece_bytes(bytes);
 	return op_alloc_block(mailbox->memory, op, op->p2p.in_places ? places : bytes,
 			      &op->input_block, &op->input_offset);
 }
@@ -128,8 +129,7 @@ bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 		return false;
 	}
 	op->p2p.posted_first = may_post_first(mailbox, op);
-	op->p2p.in_places = op->p2p.posted_first &&
-			    op->call.send.bytes > MAIL_PLACES * (uint64_t)MAIL_PIECE_BYTES;
+	op->p2p.in_places = op->p2p.posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES;
 	op->p2p.by_address = is_read(mailbox, op);
 	if (op->p2p.by_address) {
 		op->p2p.posted_first = op->p2p.in_places = false;

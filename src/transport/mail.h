@@ -110,7 +110,7 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint16_t by_address;            /* 1: window is an address in its private memory */
+	uint16_t by_address; /* 1: window is an address in its private memory */
 	/* 1: window has MAIL_PLACES places, and piece i is in place i mod MAIL_PLACES; the source
 	 * reuses a place when `owner_copied` says that it may. */
 	uint16_t in_places;
