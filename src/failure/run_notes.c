@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Failures that no call of this rank has returned; notes for `lockstep run --hosts`, see
+ * Failures that no call of this rank has returned; notes for `lockstep run --hosts` and of it, see
  * run_notes.h. */
 #include "failure/run_notes.h"
 
@@ -47,6 +47,47 @@ void failure_note_returned(const struct ls_group *group)
 {
 	if (failure_status(group) == LS_PEER_LEFT)
 		write_note(group, FAILURE_NOTE_RETURNED, LS_PEER_LEFT);
+}
+
+/* ---- the daemon's notes ---- */
+
+void failure_run_ends_open(const char *notes, struct failure_run_ends *out)
+{
+	*out = (struct failure_run_ends){.fd = -1};
+	if (notes)
+		out->fd = open(notes, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+}
+
+static void read_ends(struct failure_run_ends *ends)
+{
+	struct failure_run_note note;
+	while (ends->fd >= 0 && pread(ends->fd, &note, sizeof note, ends->at) == sizeof note) {
+		ends->at += (off_t)sizeof note;
+		if (note.kind == FAILURE_NOTE_ENDED && note.rank >= 0 && note.rank < RANKS_WORLD_MAX)
+			ends->ends[note.rank] = note.status + 1;
+	}
+}
+
+bool failure_run_ends_find(void *context, int rank, char *how, size_t bytes)
+{
+	struct failure_run_ends *ends = context;
+	read_ends(ends);
+	if (rank < 0 || rank >= RANKS_WORLD_MAX || !ends->ends[rank])
+		return false;
+	uint32_t status = ends->ends[rank] - 1;
+	if (status < FAILURE_RUN_SIGNAL)
+		snprintf(how, bytes, "rank %d exited with %u", rank, status);
+	else
+		snprintf(how, bytes, "rank %d was killed by signal %u", rank,
+			 status - FAILURE_RUN_SIGNAL);
+	return true;
+}
+
+void failure_run_ends_close(struct failure_run_ends *ends)
+{
+	if (ends->fd >= 0)
+		close(ends->fd);
+	ends->fd = -1;
 }
 
 /* ---- the daemon's socket ---- */

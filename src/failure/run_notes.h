@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks note for `lockstep run --hosts`. The daemon on each host makes a file and names it in
- * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads it when its ranks have
- * ended. */
+ * What ranks and `lockstep run --hosts` note for each other. The daemon on each host makes a file
+ * and names it in LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads it when its
+ * ranks have ended. The daemon appends which ranks of the job have ended, and ranks that wait for
+ * all to meet read that. */
 #ifndef FAILURE_RUN_NOTES_H
 #define FAILURE_RUN_NOTES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
+
+#include "base/ranks.h"
 
 enum failure_run_note_kind {
 	/* The rank found the failure when it closed the group, so none of its calls returned it. */
 	FAILURE_NOTE_UNRETURNED = 1,
 	/* A call returned the failure. Noted for LS_PEER_LEFT only. */
 	FAILURE_NOTE_RETURNED,
+	/* By the daemon: the process of the rank has ended. status: with what, or
+	 * FAILURE_RUN_SIGNAL plus the signal that ended it. */
+	FAILURE_NOTE_ENDED,
 };
+enum { FAILURE_RUN_SIGNAL = 1 << 8 };
 
 /* Each is written by one write, so notes of several ranks do not mix. */
 struct failure_run_note {
@@ -37,5 +46,19 @@ enum { FAILURE_RUN_TRACE, FAILURE_RUN_SEGMENT, FAILURE_RUN_FDS };
  * of the file of notes. Anybody may have taken it, so both ends ask the kernel who the other one
  * is. False: the name does not fit. */
 bool failure_run_address(const char *notes, struct sockaddr_un *out, socklen_t *bytes);
+
+/* The ranks of which the file says that they have ended. */
+struct failure_run_ends {
+	int fd;                         /* -1: there is no file */
+	off_t at;                       /* what comes before has been read */
+	uint32_t ends[RANKS_WORLD_MAX]; /* `status` of the note, plus 1; 0: it has not ended */
+};
+
+/* notes: the name of the file, or NULL. */
+void failure_run_ends_open(const char *notes, struct failure_run_ends *out);
+/* Reads what is new. Whether the rank has ended; then how: "rank 2 exited with 0". As find of
+ * struct rendezvous_ends. */
+bool failure_run_ends_find(void *ends, int rank, char *how, size_t bytes);
+void failure_run_ends_close(struct failure_run_ends *ends);
 
 #endif

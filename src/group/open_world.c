@@ -16,6 +16,7 @@
 #include "rendezvous/rendezvous.h"
 #include "world/registry.h"
 #include "failure/failure.h"
+#include "failure/run_notes.h"
 #include "heartbeat/heartbeat.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
@@ -33,6 +34,7 @@ struct opening {
 	bool resumes, keeps_memory;
 	const char *device;    /* NULL: none */
 	const char *run_notes; /* NULL: none */
+	bool is_launched;      /* as this rank of these ranks it was started */
 };
 
 static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
@@ -65,6 +67,8 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	if (status == LS_OK)
 		status = rendezvous_read_secret(out->settings.secret_file,
 						out->settings.trust_network != 0, &out->place);
+	out->is_launched =
+		launch.rank == out->place.rank && launch.world_size == out->place.world_size;
 	if (status == LS_OK && out->place.rank == 0)
 		settings_warn_of_unknown(NULL);
 	return status;
@@ -149,6 +153,7 @@ struct job_map {
 	struct open_facts facts;
 	struct transport_exchange exchange;
 	struct rendezvous_meeting *meeting; /* until all are connected; NULL on one host */
+	struct failure_run_ends ends;       /* until all have met */
 };
 
 /* Finds the hosts. With several hosts all ranks exchange addresses in the second round of the
@@ -174,9 +179,12 @@ static ls_status share_addresses(struct world *world, struct rendezvous_meeting 
 /* Meets the other ranks. Afterwards job, size and pids are known. */
 static ls_status meet_ranks(struct world *world, const struct opening *opening, struct job_map *map)
 {
+	failure_run_ends_open(opening->is_launched ? opening->run_notes : NULL, &map->ends);
+	struct rendezvous_ends ends = {failure_run_ends_find, &map->ends};
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
-		.trace_fd = world->trace.fd};
+		.trace_fd = world->trace.fd,
+		.ends = map->ends.fd < 0 ? NULL : &ends};
 	struct transport_exchange *exchange = &map->exchange;
 	struct rendezvous_meeting *meeting = NULL;
 	ls_status status = LS_OK;
@@ -190,6 +198,7 @@ static ls_status meet_ranks(struct world *world, const struct opening *opening, 
 					 opening->deadline_ns, &map->table, &meeting);
 	if (status == LS_OK)
 		status = share_addresses(world, meeting, self.me.address, map);
+	failure_run_ends_close(&map->ends);
 	if (status == LS_OK && map->hosts.count > 1)
 		map->meeting = meeting;
 	else

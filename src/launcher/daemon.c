@@ -86,6 +86,7 @@ static bool open_files(struct daemon *daemon)
 	daemon->start.secret_fd = fd;
 	daemon->start.notes_fd = notes_fd;
 	if (fd >= 0 && fchmod(fd, 0600) == 0 && notes_fd >= 0 && fchmod(notes_fd, 0600) == 0 &&
+	    fcntl(notes_fd, F_SETFL, O_APPEND) == 0 &&
 	    write(fd, daemon->order.secret, CHANNEL_SECRET_BYTES) == CHANNEL_SECRET_BYTES)
 		return true;
 	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", strerror(errno));
@@ -236,6 +237,23 @@ static bool hear_credit(struct daemon *daemon, const struct channel_frame *frame
 	return true;
 }
 
+/* Ranks that wait for this one to meet them read it there. */
+static bool hear_gone(const struct daemon *daemon, const struct channel_frame *frame)
+{
+	struct failure_run_note note = {.kind = FAILURE_NOTE_ENDED};
+	struct channel_ended gone;
+
+	if (!launcher_channel_copy(frame, &gone, sizeof gone) || gone.rank < 0 ||
+	    gone.rank >= daemon->order.size || gone.signal < 0 || gone.signal >= NSIG ||
+	    gone.exit_code < -1 || gone.exit_code > 255)
+		return false;
+	note.rank = gone.rank;
+	note.status = (uint32_t)(gone.signal ? FAILURE_RUN_SIGNAL + gone.signal : gone.exit_code);
+	ssize_t written = write(daemon->start.notes_fd, &note, sizeof note);
+	(void)written; /* without it they wait until their deadline */
+	return true;
+}
+
 static bool hear_evidence(struct daemon *daemon, const struct channel_frame *frame)
 {
 	struct channel_copy copy;
@@ -272,6 +290,8 @@ static bool hear_frame(struct daemon *daemon, const struct channel_frame *frame)
 		return hear_shut(daemon, frame);
 	case CHANNEL_INPUT:
 		return launcher_daemon_input_hear(&daemon->input, frame);
+	case CHANNEL_GONE:
+		return daemon->is_ready && hear_gone(daemon, frame);
 	case CHANNEL_END:
 		daemon->is_over = true;
 		return true;

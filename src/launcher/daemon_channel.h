@@ -37,6 +37,7 @@ enum channel_type {
 	CHANNEL_COPY,      /* struct channel_copy: copy the state of the ranks, evidence.c */
 	CHANNEL_FORGET,    /* nothing; drop that copy */
 	CHANNEL_ASK,       /* nothing; send it, and the traces */
+	CHANNEL_GONE,      /* struct channel_ended: of a rank of any host; tell ranks that meet */
 	/* from the daemon */
 	CHANNEL_READY,   /* struct channel_ready: all that the order needs is here */
 	CHANNEL_REFUSED, /* struct channel_refused; the daemon has said why on standard error */

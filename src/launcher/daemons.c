@@ -367,6 +367,23 @@ void launcher_hosts_signal(struct launcher_job *job, int number, bool groups)
 	}
 }
 
+void launcher_hosts_tell_ended(struct launcher_job *job, int rank)
+{
+	const struct launcher_rank *ended = &job->ranks[rank];
+	struct channel_ended gone = {.rank = rank,
+				     .exit_code = ended->exit_code,
+				     .signal = ended->signal,
+				     .dumped = ended->dumped};
+
+	/* Whether it ran on nobody knows. */
+	for (int i = 0; i < job->hosts->count && !ended->lost; i++) {
+		struct launcher_host *host = &job->hosts->hosts[i];
+		if (host->state == LAUNCHER_HOST_RUNS)
+			launcher_channel_send(&host->channel, CHANNEL_GONE, &gone, sizeof gone,
+					      NULL, 0);
+	}
+}
+
 void launcher_hosts_give_up(struct launcher_job *job)
 {
 	for (int i = 0; job->hosts && i < job->hosts->count; i++) {

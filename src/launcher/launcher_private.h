@@ -281,6 +281,8 @@ void launcher_hosts_free(struct launcher_hosts *hosts);
 void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set);
 void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set);
 void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
+/* Tells all hosts that this rank has ended; only with hosts. */
+void launcher_hosts_tell_ended(struct launcher_job *job, int rank);
 /* Hosts that have not told the end of all their ranks count as lost. */
 void launcher_hosts_give_up(struct launcher_job *job);
 /* A rank that noted what report_unreturned (outcome.c) tells; -1: none. */

@@ -332,6 +332,20 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 	return await_answer(client, out, status);
 }
 
+/* Whether rank 0, which is to serve, has ended and so will never listen. */
+static bool is_in_vain(struct rendezvous_client *client)
+{
+	const struct rendezvous_ends *ends = client->self->ends;
+	char how[RENDEZVOUS_HOW_BYTES];
+
+	if (!ends || client->mute || !ends->find(ends->context, 0, how, sizeof how))
+		return false;
+	rendezvous_text_add(client->text, "%s, and nobody listens", how);
+	rendezvous_client_where(client, " at ", ", so the ");
+	rendezvous_text_add(client->text, "%d ranks cannot meet", client->place->world_size);
+	return true;
+}
+
 ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out)
 {
 	uint64_t pause_ms = PAUSE_FIRST_MS;
@@ -346,6 +360,8 @@ ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendez
 			rendezvous_close_fd(&client->fd);
 		if (decided)
 			return status;
+		if (is_in_vain(client))
+			return LS_NO_MASTER;
 		if (client->once || clock_now_ns() >= client->silence_ns)
 			return rendezvous_client_give_up(client);
 		status = wait_fds(client->waiter, NULL, 0, -1,

@@ -426,6 +426,33 @@ static void test_interrupted(void **state)
 	}
 }
 
+/* As failure_run_ends_find: only the rank at `context` has ended. */
+static bool find_end(void *context, int rank, char *how, size_t bytes)
+{
+	if (rank != *(int *)context)
+		return false;
+	snprintf(how, bytes, "rank %d exited with 0", rank);
+	return true;
+}
+
+static void test_launcher_tells_of_an_end(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		int gone = i % 2;
+		struct rendezvous_ends ends = {find_end, &gone};
+		struct rendezvous_place place = fixture_place(i / 2, 4);
+		struct fixture fixture = fixture_new(&place, false);
+		fixture.ranks[gone].absent = true;
+		for (int rank = 0; rank < 4; rank++)
+			fixture.ranks[rank].self.ends = &ends;
+		run_failing(&fixture, gone ? LS_RANK_MISSING : LS_NO_MASTER, FIXTURE_QUICK_MS,
+			    gone ? FIXTURE_WORDS("rank 1 exited with 0 before it came", "4 ranks")
+				 : FIXTURE_WORDS("rank 0 exited with 0, and nobody listens at",
+						 "4 ranks cannot meet"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -443,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_all_know),
 		cmocka_unit_test(test_descriptors_run_out),
 		cmocka_unit_test(test_interrupted),
+		cmocka_unit_test(test_launcher_tells_of_an_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,28 @@ static ls_status give_up_serving(struct rendezvous_server *server, int pid, ls_s
 	return status;
 }
 
+/* Fails the meeting if a rank that has not come has ended. Returns when to look again. */
+static uint64_t look_for_ended(struct rendezvous_server *server, const struct rendezvous_ends *ends)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "", how[RENDEZVOUS_HOW_BYTES];
+	int size = rendezvous_server_place(server)->world_size, missing = 0;
+
+	for (int rank = 0; ends && rank < size; rank++) {
+		if (rendezvous_server_pid(server, rank))
+			continue;
+		missing++;
+		if (!ends->find(ends->context, rank, how, sizeof how))
+			continue;
+		rendezvous_text_add(text,
+				    "%s before it came to the rendezvous, so the %d ranks cannot "
+				    "meet",
+				    how, size);
+		rendezvous_server_fail(server, LS_RANK_MISSING, text);
+		return 0;
+	}
+	return missing ? clock_deadline_ns(RENDEZVOUS_ENDS_MS) : CLOCK_NEVER;
+}
+
 static bool has_met(const struct rendezvous_server *server)
 {
 	return rendezvous_server_met(server) != NULL;
@@ -96,8 +118,9 @@ static ls_status serve_until(struct rendezvous_server *server,
 			break;
 		if (is_over(server))
 			return LS_OK;
+		uint64_t look_ns = look_for_ended(server, client->self->ends);
 		status = wait_for_step(server, client->waiter,
-				       rendezvous_server_deadline_ns(server));
+				       earlier(rendezvous_server_deadline_ns(server), look_ns));
 		if (status != LS_OK)
 			return give_up_serving(server, client->self->me.pid, status, text);
 	}

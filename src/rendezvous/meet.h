@@ -17,6 +17,8 @@ enum {
 	RENDEZVOUS_LINGER_MS = 10000,
 	/* A welcomed rank waits this long past its deadline for the answer. */
 	RENDEZVOUS_GRACE_MS = 1000,
+	RENDEZVOUS_ENDS_MS = 200, /* from one question to the next whether a rank has ended */
+	RENDEZVOUS_HOW_BYTES = 128,
 };
 
 /* ---- error_text.c ---- */

@@ -118,9 +118,21 @@ int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_
 /* Whether the table has several hosts, so that a second round follows. */
 bool rendezvous_has_hosts(const struct rendezvous_table *table);
 
+/* What a launcher that does not serve tells of ranks that have ended. A rank asks several times a
+ * second while it meets the others: they need not wait for those ranks. */
+struct rendezvous_ends {
+	/* Whether the process of this rank has ended; then how: "rank 2 exited with 0". Does not
+	 * block. */
+	bool (*find)(void *context, int rank, char *how, size_t bytes);
+	void *context;
+};
+
 struct rendezvous_self {
 	struct rendezvous_rank me;
 	int trace_fd; /* sent along on a Unix socket; -1: none */
+	/* Must stay until rendezvous_join and rendezvous_gather have returned. NULL: nobody
+	 * tells. */
+	const struct rendezvous_ends *ends;
 };
 
 /* One rank's part in a meeting, from rendezvous_join to rendezvous_leave. For one thread. */

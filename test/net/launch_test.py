@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from launch_hosts import BOTH, FOLDER, Far, SSH, WAITS, begin, daemons, network_of_ranks, refused
 from harness import environment, equal, is_gone, lockstep, matches, parent, program, python, read, state, until
@@ -194,6 +195,17 @@ def test_difference_that_a_call_returns():
         status, out, errors = job.end()
     equal((status, out.count("failed LS_PEER_LEFT")), (0, 3), errors)
     equal((errors.count("[LS-VERDICT]"), "LS-RUN" in errors), (1, False), errors)
+
+
+def test_rank_ends_before_all_have_met():
+    """The others have a minute, and do not need it."""
+    for gone, line in (3, r"\[0\] .*rank 3 exited with 0 before it came to the rendezvous, so the 4 ranks cannot meet \[LS-RANK-MISSING\]"), \
+            (0, r"\[3\] .*rank 0 exited with 0, and nobody listens at tcp:198.18.0.1:\d+, so the 4 ranks cannot meet \[LS-NO-MASTER\]"):
+        begun_s = time.monotonic()
+        result = lockstep(*BOTH, "sh", "-c", f'[ $RANK = {gone} ] || exec "$0" --rounds 1', sys.argv[2])
+        equal(result.returncode, 1, result.stderr)
+        matches(line, result.stderr)
+        assert time.monotonic() - begun_s < 20, result.stderr
 
 
 def test_rank_there_fails_and_others_stay():
