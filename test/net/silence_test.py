@@ -15,6 +15,7 @@ from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
 
 PER_HOST = 2
 QUIET_S = 3  # in which a wrong verdict would come
+LIMIT_MS = 4000  # where that of operations counts
 PAUSES = 3  # then a verdict is taken back only when the host has been heard for 4.8 s
 
 
@@ -169,6 +170,32 @@ def agent_stopped(ranks):
         ranks.make("stop")
 
 
+def agents_stopped(ranks):
+    """The first ranks of both hosts at once: on each host another rank sends heartbeats, which first has to find that of the
+    other host."""
+    ranks.await_file("going")
+    ranks.signal(signal.SIGSTOP, [0])
+    threading.Event().wait(QUIET_S)
+    ranks.signal(signal.SIGCONT, [0])
+    if ranks.host == 1:
+        ranks.make("stop")
+
+
+def stopped_in_the_middle(ranks):
+    """A rank stops itself while its bytes are on the way. It is killed once the ranks of the other host have ended."""
+    stopped = int(os.environ["STOPS"])
+    if ranks.host == stopped // PER_HOST:
+        ranks.await_file(f"ended{1 - ranks.host}")
+        ranks.signal(signal.SIGKILL, [stopped % PER_HOST])
+
+
+source_stopped = target_stopped = root_stopped = stopped_in_the_middle
+
+
+def transfer_cut(ranks):
+    unplugged(ranks)
+
+
 def agent_killed(ranks):
     """The others keep their groups open, and another rank of its host sends heartbeats."""
     ranks.await_file("going")
@@ -245,12 +272,24 @@ def silence_of_1(text):
     return in_time(text, 0, words) and all(got(text, rank, "LS_UNREACHABLE", words) for rank in (0, 1))
 
 
+def silence_of_both(text):
+    words = SILENT.format(0, 0, 1)
+    return silence_of_1(text) and in_time(text, 1, words) and all(got(text, rank, "LS_UNREACHABLE", words) for rank in (2, 3))
+
+
+def stopped_and_told(text, stopped, operation):
+    """First a report, and all others fail at the time limit."""
+    words = rf"rank {stopped} \(pid \d+ on host host\d\) is stopped in {operation} #"
+    return none(text) and re.search(rf"^host\d: {words}.* for \d+ ms, called", text, re.MULTILINE) and all(
+        got(text, rank, "LS_TIMED_OUT", rf"rank \d timed out in .*: {words}.* for {LIMIT_MS // 1000}\.\d s")
+        for rank in range(4) if rank != stopped)
+
+
 CASES = {
     "healthy": (2, lambda text: none(text) and went_on(text)),
     "frozen": (2, silence_of_1),
     "given_up": (2, lambda text: silence_of_1(text) and all(got(text, rank, r"LS_(UNREACHABLE|PEER_DIED)", "") for rank in (2, 3))),
-    "unplugged": (2, lambda text: silence_of_1(text) and in_time(text, 1, SILENT.format(0, 0, 1)) and all(
-        got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
+    "unplugged": (2, silence_of_both),
     "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and went_on(text) and re.search(
         r"has heard host host1 \(ranks 2-3\) again .*: it was stopped, or short of processors", text)),
     "paused": (2, lambda text: went_on(text) and text.count("LS-HOST-HEARD") == PAUSES),
@@ -261,8 +300,23 @@ CASES = {
         (0, (1, 0)), (1, (0, 1)), (2, (0, 1)), (2, (1, 0)))) and "LS-HOST-SILENT" not in text and all(
             got(text, rank, "LS_UNREACHABLE", r"host host\d \(ranks \d-\d\) cannot be reached") for rank in range(6))),
     "agent_stopped": (2, lambda text: none(text) and went_on(text)),
+    "agents_stopped": (2, lambda text: none(text) and went_on(text) and re.search(
+        r"^host\d: (?:ranks 0 and 2 are|rank [02] \(.*\) is) stopped .* for \d+ ms, called", text, re.MULTILINE)),
+    "source_stopped": (2, lambda text: stopped_and_told(text, 3, "send")),
+    "target_stopped": (2, lambda text: stopped_and_told(text, 1, "receive")),
+    "root_stopped": (2, lambda text: stopped_and_told(text, 3, "scatter")),
+    "transfer_cut": (2, silence_of_both),
     "agent_killed": (2, lambda text: none(text) and all(got(text, rank, "LS_PEER_DIED", "") for rank in (0, 1, 3))),
     "flaky": (2, lambda text: none(text) and went_on(text)),
+}
+
+
+# In the middle of long payloads.
+MOVING = {
+    "source_stopped": {"MOVES": "messages", "STOPS": "3", "LOCKSTEP_TIMEOUT_MS": str(LIMIT_MS)},
+    "target_stopped": {"MOVES": "messages", "STOPS": "1", "LOCKSTEP_TIMEOUT_MS": str(LIMIT_MS)},
+    "root_stopped": {"MOVES": "scatter", "STOPS": "3", "LOCKSTEP_TIMEOUT_MS": str(LIMIT_MS)},
+    "transfer_cut": {"MOVES": "messages"},
 }
 
 
@@ -270,6 +324,7 @@ def run(case, program):
     hosts, is_right = CASES[case]
     unreachable_ms = {"resumed": "60000", "agent_stopped": "60000", "paused": "4000"}.get(case, "2000")
     settings = {"LOCKSTEP_UNREACHABLE_MS": unreachable_ms, "LOCKSTEP_TIMEOUT_MS": "60000"}
+    settings.update(MOVING.get(case, {}))
     if case in ("agent_killed", "given_up"):
         settings["LINGERS"] = "1"
     with job_folder() as folder:
