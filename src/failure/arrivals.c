@@ -16,7 +16,9 @@ enum {
 };
 
 /* Waits until all other living members have entered the operation, too, so that the report can say
- * what each of them called. Waits briefly, because some members may never come. */
+ * what each of them called. Waits briefly, because some members may never come. Only a mismatch is
+ * reported from a look at all hosts. Any other report would not show members on other hosts, whose
+ * entries may be kept back for longer than GRACE_MS. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;
@@ -25,8 +27,9 @@ static void await_others(struct ls_group *group, const struct diagnose_hint *hin
 	for (int q = 0; q < group->size; q++) {
 		int world_rank = group->team.members[q].world;
 		const struct wait_peer *peer = &group->peers[world_rank];
-		if (q == group->rank || world_rank == hint->peer || wait_peer_is_dead(peer) ||
-		    wait_peer_has_left(peer))
+		bool is_seen = hint->status == LS_MISMATCH || transport_is_here(&group->team, q);
+		if (q == group->rank || world_rank == hint->peer || !is_seen ||
+		    wait_peer_is_dead(peer) || wait_peer_has_left(peer))
 			continue;
 		transport_wait_word(&group->team, q,
 				    &transport_entry(&group->team, q, hint->seq)->signal,
