@@ -247,6 +247,15 @@ static bool any_awaits_mutex(const struct report *report)
 	return false;
 }
 
+/* Whether nothing is known of the ranks that are late: their hosts have not answered. */
+static bool are_unseen(const struct report *report)
+{
+	bool unseen = ranks_any(&report->verdict->culprits);
+	RANKS_EACH (r, &report->verdict->culprits)
+		unseen = unseen && r < report->job->size && diagnose_is_far(&report->job->ranks[r]);
+	return unseen;
+}
+
 static void write_late_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	if (any_awaits_mutex(report)) {
@@ -260,6 +269,10 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 		diagnose_write(writer, ".");
 		return;
 	}
+	if (are_unseen(report))
+		diagnose_write(writer, "\nTheir host does not answer. It is slow, or what goes to "
+				       "it by TCP does not arrive: see whether a\nfirewall or "
+				       "the MTU is in the way. Heartbeats are short, and use UDP.");
 	if (report->verdict->timed_out) {
 		write_time_limit(writer);
 		return;
