@@ -37,13 +37,14 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 }
 
 /* Up to these lengths the number of messages decides: a rank passes a payload on as one message;
- * leaders are faster than rails. */
-enum { SHORT_BETWEEN_HOSTS = 8 << 10, SHORT_FOR_LEADERS = 32 << 10 };
+ * leaders are faster than rails, and for all that is gathered than a ring. */
+enum { SHORT_BETWEEN_HOSTS = 8 << 10, SHORT_FOR_LEADERS = 32 << 10, SHORT_GATHERED = 64 << 10 };
 
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
 				int size, const struct plan_topology *topology)
 {
 	bool is_short = bytes <= SHORT_BETWEEN_HOSTS;
+	uint64_t gathered = bytes > SHORT_GATHERED ? bytes : bytes * (uint64_t)size;
 	if (!topology || topology->host_count == 1 || plan_crosses_hosts(chosen))
 		return chosen;
 	switch (collective) {
@@ -56,7 +57,7 @@ enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm cho
 	case COLL_REDUCE:
 		return PLAN_TREE;
 	case COLL_ALLGATHER:
-		return PLAN_RING;
+		return gathered <= SHORT_GATHERED ? PLAN_LEADERS : PLAN_RING;
 	case COLL_BARRIER:
 		return topology->host_count < size ? PLAN_LEADERS : PLAN_DOUBLING;
 	default:
@@ -124,7 +125,7 @@ bool plan_build(const struct plan_params *params, struct plan_step *steps, struc
 	if (sound.algorithm == PLAN_RAILS && host_count(params) == 1)
 		sound.algorithm = PLAN_DIRECT;
 	if (sound.algorithm == PLAN_LEADERS && host_count(params) == 1)
-		sound.algorithm = PLAN_TREE;
+		sound.algorithm = plan_has(params->collective, PLAN_TREE) ? PLAN_TREE : PLAN_RING;
 	*out = (struct plan){
 		.collective = (uint8_t)sound.collective,
 		.algorithm = (uint8_t)sound.algorithm,

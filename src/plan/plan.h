@@ -74,8 +74,10 @@ enum plan_algorithm {
 	 * its ranks. Ranks with the same slice combine it by messages, with recursive doubling.
 	 * Then the ranks of a host copy the slices from each other. On one host: PLAN_DIRECT. */
 	PLAN_RAILS,
-	/* All-reduce and barrier in two levels by messages: a tree on each host, recursive doubling
-	 * among the first ranks of the hosts. For short payloads. On one host: PLAN_TREE. */
+	/* All-reduce, barrier and all-gather in two levels by messages: a tree on each host,
+	 * recursive doubling (all-gather: Bruck's algorithm, if the hosts are no power of two)
+	 * among the first ranks of the hosts. For short payloads. On one host: PLAN_TREE, or for
+	 * an all-gather PLAN_RING. */
 	PLAN_LEADERS,
 	PLAN_ALGORITHM_COUNT
 };

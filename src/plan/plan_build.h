@@ -37,6 +37,7 @@ typedef void plan_builder(const struct plan_params *params, struct plan *plan);
 	X(ALLGATHER, INLINE, plan_inline_allgather)               \
 	X(ALLGATHER, DIRECT, plan_direct_allgather)               \
 	X(ALLGATHER, RING, plan_ring_allgather)                   \
+	X(ALLGATHER, LEADERS, plan_leaders_allgather)             \
 	X(GATHER, INLINE, plan_inline_gather)                     \
 	X(GATHER, DIRECT, plan_direct_gather)                     \
 	X(GATHER, PAIRWISE, plan_pairwise_gather)                 \
@@ -93,8 +94,10 @@ struct plan_tree {
  * divided yet, in OUTPUT. Children are combined nearest first, which is the order of the places. */
 void plan_add_reduction(const struct plan_params *params, const struct plan_tree *tree,
 			struct plan *plan);
-/* Passes the payload on from the parent to the children: to the farthest first, as that one has the
- * most to pass on. */
+/* The same for parts, one of each rank, without combining: the root ends with those of all. */
+void plan_add_gathering(const struct plan_tree *tree, struct plan *plan);
+/* Passes the whole payload on from the parent to the children: to the farthest first, as that one
+ * has the most to pass on. */
 void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struct plan *plan);
 /* The same two without payload, for a barrier: the root learns that all have arrived, and lets them
  * go on. */

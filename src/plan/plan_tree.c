@@ -46,12 +46,45 @@ void plan_add_reduction(const struct plan_params *params, const struct plan_tree
 		plan_add_send(plan, parent_of(tree), children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
 }
 
+/* The parts of the ranks at places [first, end), as ranges of neighbours. */
+static void add_parts(const struct plan_tree *tree, int first, int end, int child, struct plan *plan)
+{
+	for (int next; first < end; first = next) {
+		for (next = first + 1; next < end; next++)
+			if (tree->ranks[next] != tree->ranks[next - 1] + 1)
+				break;
+		if (child < 0)
+			plan_add_send(plan, parent_of(tree), PLAN_OUTPUT, tree->ranks[first],
+				      next - first);
+		else
+			plan_add_recv(plan, child, PLAN_OUTPUT, tree->ranks[first], next - first);
+	}
+}
+
+static int end_of_subtree(const struct plan_tree *tree, int first, int places)
+{
+	return first + places < tree->size ? first + places : tree->size;
+}
+
+void plan_add_gathering(const struct plan_tree *tree, struct plan *plan)
+{
+	int children = farthest_child(tree);
+	for (int distance = 1; distance <= children; distance *= 2) {
+		int first = tree->place + distance;
+		add_parts(tree, first, end_of_subtree(tree, first, distance),
+			  child_at(tree, distance), plan);
+	}
+	if (tree->place != 0)
+		add_parts(tree, tree->place,
+			  end_of_subtree(tree, tree->place, lowest_bit(tree->place)), -1, plan);
+}
+
 void plan_add_descent(const struct plan_tree *tree, enum plan_buffer from, struct plan *plan)
 {
 	if (tree->place != 0)
-		plan_add_recv(plan, parent_of(tree), PLAN_OUTPUT, 0, 1);
+		plan_add_recv(plan, parent_of(tree), PLAN_OUTPUT, 0, plan->blocks);
 	for (int distance = farthest_child(tree); distance > 0; distance /= 2)
-		plan_add_send(plan, child_at(tree, distance), from, 0, 1);
+		plan_add_send(plan, child_at(tree, distance), from, 0, plan->blocks);
 }
 
 void plan_add_arrival(const struct plan_tree *tree, struct plan *plan)

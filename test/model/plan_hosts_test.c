@@ -174,6 +174,44 @@ static void every_choice_has_a_plan(void **state)
 	}
 }
 
+/* Messages between hosts in a short all-gather, as it is chosen. */
+static int count_crossing(const struct hosts *hosts, uint64_t bytes)
+{
+	struct plan_step steps[256];
+	struct plan_params params = {.collective = COLL_ALLGATHER,
+				     .algorithm = plan_across(COLL_ALLGATHER, PLAN_DIRECT, bytes,
+							      hosts->size, &hosts->topology),
+				     .size = hosts->size,
+				     .topology = &hosts->topology};
+	int count = 0;
+	for (params.rank = 0; params.rank < hosts->size; params.rank++) {
+		struct plan plan;
+		assert_true(plan_build(&params, steps, &plan));
+		for (uint32_t i = 0; i < plan.step_count; i++)
+			count += steps[i].kind == PLAN_STEP_SEND &&
+				 hosts->of[steps[i].peer] != hosts->of[params.rank];
+	}
+	return count;
+}
+
+/* Each host sends one in each round, or two if the hosts are no power of two; all hosts know all
+ * after log2 of their number. Round a ring each part goes from host to host. */
+static void short_all_gathers_cross_seldom(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		int few, round_a_ring;
+	} cases[] = {{"0011", 2, 6}, {"00112233", 8, 28}, {"01", 2, 2}, {"01234", 16, 20}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct hosts hosts;
+		hosts_of(cases[i].text, &hosts);
+		assert_int_equal(count_crossing(&hosts, 8), cases[i].few);
+		assert_int_equal(count_crossing(&hosts, 1 << 20), cases[i].round_a_ring);
+		assert_int_equal(count_crossing(&hosts, UINT64_MAX), cases[i].round_a_ring);
+	}
+}
+
 /* All algorithms whose number of messages does not grow with the square of the ranks. */
 static void plans_work_for_all_ranks_of_a_job(void **state)
 {
@@ -302,10 +340,18 @@ static void mutate(const void *context, int op, struct plan *plan)
 	}
 }
 
-static bool survives(const struct hosts *hosts, enum plan_algorithm algorithm,
-		     enum plan_sim_place place, const struct mutant *mutant, char *report)
+struct sort {
+	enum coll_id collective;
+	enum plan_algorithm algorithm;
+};
+
+static bool survives(const struct hosts *hosts, struct sort sort, enum plan_sim_place place,
+		     const struct mutant *mutant, char *report)
 {
-	struct plan_sim_op op = {.algorithm = algorithm, .place = place, .count = 17};
+	struct plan_sim_op op = {.collective = sort.collective,
+				 .algorithm = sort.algorithm,
+				 .place = place,
+				 .count = 17};
 	struct plan_sim_op ops[3] = {op, op, op};
 	struct plan_sim sim = sim_of(hosts, ops, 3);
 	sim.copied = false;
@@ -319,8 +365,8 @@ static void must_be_refused(const struct hosts *hosts, const struct plan *plan, 
 			    const struct mutant *mutant)
 {
 	char report[PLAN_SIM_TEXT_BYTES], text[PLAN_TEXT_BYTES];
-	if (!survives(hosts, (enum plan_algorithm)plan->algorithm, (enum plan_sim_place)place,
-		      mutant, report))
+	struct sort sort = {(enum coll_id)plan->collective, (enum plan_algorithm)plan->algorithm};
+	if (!survives(hosts, sort, (enum plan_sim_place)place, mutant, report))
 		return;
 	plan_step_text(plan, &plan->steps[mutant->step], text, sizeof text);
 	fail_msg("size %d, place %d, rank %u: change %d of step %u (%s) was not noticed",
@@ -376,20 +422,24 @@ static void must_need_all(const struct hosts *hosts, const struct plan *plan, in
 static void two_levels_need_all_that_they_do(void **state)
 {
 	(void)state;
-	static const enum plan_algorithm algorithms[] = {PLAN_RAILS, PLAN_LEADERS};
+	enum { SORTS = 3 };
+	static const struct sort sorts[SORTS] = {{COLL_ALLREDUCE, PLAN_RAILS},
+						 {COLL_ALLREDUCE, PLAN_LEADERS},
+						 {COLL_ALLGATHER, PLAN_LEADERS}};
 	static const char *const texts[] = {"01",  "0011", "0101",     "00011",  "000111",
 					    "012", "0112", "00112233", "0000111"};
 	struct plan_step steps[256];
 	char report[PLAN_SIM_TEXT_BYTES];
 	struct hosts hosts;
-	for (size_t i = 0; i < 4 * (sizeof texts / sizeof *texts); i++) {
-		enum plan_algorithm algorithm = algorithms[i / 2 % 2];
+	for (size_t i = 0; i < 2 * SORTS * (sizeof texts / sizeof *texts); i++) {
+		struct sort sort = sorts[i / 2 % SORTS];
 		int place = (int)(i % 2);
-		hosts_of(texts[i / 4], &hosts);
-		if (!survives(&hosts, algorithm, (enum plan_sim_place)place, NULL, report))
+		hosts_of(texts[i / (2 * SORTS)], &hosts);
+		if (!survives(&hosts, sort, (enum plan_sim_place)place, NULL, report))
 			fail_msg("not changed at all: %s", report);
 		for (int rank = 0; rank < hosts.size; rank++) {
-			struct plan_params params = {.algorithm = algorithm,
+			struct plan_params params = {.collective = sort.collective,
+						     .algorithm = sort.algorithm,
 						     .rank = rank,
 						     .size = hosts.size,
 						     .in_place = place == 1,
@@ -432,6 +482,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plans_work_on_any_hosts),
 		cmocka_unit_test(every_choice_has_a_plan),
+		cmocka_unit_test(short_all_gathers_cross_seldom),
 		cmocka_unit_test(plans_work_for_all_ranks_of_a_job),
 		cmocka_unit_test(windows_stay_on_their_host),
 		cmocka_unit_test(topologies_out_of_range_are_refused),
