@@ -8,6 +8,7 @@
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "cli/plan_cmd.h"
 #include "print/print.h"
 #include "engine/plan_file.h"
 #include "plan/plan.h"
@@ -15,27 +16,14 @@
 #include "transport/transport.h"
 
 static const struct option options[] = {
-	{"ranks", required_argument, NULL, 'n'},
-	{"bytes", required_argument, NULL, 'b'},
-	{"algorithm", required_argument, NULL, 'a'},
-	{"root", required_argument, NULL, 'r'},
-	{"rank", required_argument, NULL, 'k'},
-	{"in-place", no_argument, NULL, 'i'},
-	{"table", no_argument, NULL, 't'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+	{"ranks", required_argument, NULL, 'n'}, {"hosts", required_argument, NULL, 'H'},
+	{"bytes", required_argument, NULL, 'b'}, {"algorithm", required_argument, NULL, 'a'},
+	{"root", required_argument, NULL, 'r'},  {"rank", required_argument, NULL, 'k'},
+	{"in-place", no_argument, NULL, 'i'},    {"table", no_argument, NULL, 't'},
+	{"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
 };
 
 enum { DEFAULT_BYTES = 1 << 20, NAME_MAX_COUNT = 16 };
-
-struct choices {
-	struct plan_params params; /* rank is set for each plan */
-	uint64_t bytes;
-	int rank; /* print only this rank; -1: all */
-	bool asked_algorithm;
-	bool set_algorithm; /* LOCKSTEP_ALGORITHM has set it */
-	const struct plan_table *table;
-};
 
 /* A list of names, for cli_nearest and to be printed. */
 struct names {
@@ -80,6 +68,7 @@ static int refuse_name(const struct cli_command *self, const char *what, const c
 struct words {
 	uint64_t ranks, bytes, root, rank;
 	bool has_bytes, has_root, has_rank, in_place, table;
+	const char *hosts;
 	const char *algorithm;
 	const char *collective;
 };
@@ -92,6 +81,9 @@ static int read_option(const struct cli_command *self, int option, struct words 
 		if (!cli_number(optarg, 1, RANKS_WORLD_MAX, &words->ranks))
 			return cli_usage(self, "-n needs a number of ranks from 1 to %d, not '%s'",
 					 RANKS_WORLD_MAX, optarg);
+		return -1;
+	case 'H':
+		words->hosts = optarg;
 		return -1;
 	case 'b':
 		words->has_bytes = true;
@@ -147,30 +139,81 @@ static int read_words(const struct cli_command *self, int argc, char **argv, str
 	return -1;
 }
 
+/* Where the ranks are. Returns -1 to go on. */
+static int take_ranks(const struct cli_command *self, const struct words *words,
+		      struct cli_plan *out)
+{
+	struct plan_params *params = &out->params;
+	char why[256];
+	int rank = 0;
+
+	if (words->hosts && words->ranks)
+		return cli_usage(self, "-n is for one host; with --hosts say HOST:RANKS,HOST:RANKS");
+	if (!words->hosts && words->ranks == 0)
+		return cli_usage(self, "for how many ranks? say -n NUMBER, or --hosts LIST");
+	params->size = (int)words->ranks;
+	if (!words->hosts)
+		return -1;
+	if (!launcher_list_parse(words->hosts, &out->hosts, why))
+		return cli_usage(self, "--hosts: %s", why);
+	params->size = out->hosts.ranks;
+	for (int host = 0; host < out->hosts.count; host++)
+		for (int i = 0; i < out->hosts.hosts[host].ranks; i++)
+			out->host_of[rank++] = (uint16_t)host;
+	out->topology = (struct plan_topology){out->hosts.count, out->host_of};
+	params->topology = out->hosts.count > 1 ? &out->topology : NULL;
+	return -1;
+}
+
+/* Returns -1 to go on. */
+static int take_algorithm(const struct cli_command *self, const struct words *words,
+			  struct cli_plan *out)
+{
+	struct plan_params *params = &out->params;
+	char what[64];
+
+	if (!words->algorithm)
+		return -1;
+	int algorithm = plan_algorithm_from(words->algorithm);
+	if (algorithm <= 0 || !plan_has(params->collective, (enum plan_algorithm)algorithm)) {
+		struct names names = algorithm_names(params->collective);
+		snprintf(what, sizeof what, "%s algorithm", words->collective);
+		return refuse_name(self, what, words->algorithm, &names);
+	}
+	if (params->topology && !plan_crosses_hosts((enum plan_algorithm)algorithm))
+		return cli_usage(self, "%s works on one host only", words->algorithm);
+	if (algorithm == PLAN_INLINE && out->bytes > TRANSPORT_INLINE_BYTES)
+		return cli_usage(self, "an entry carries at most %d bytes; say --bytes",
+				 TRANSPORT_INLINE_BYTES);
+	params->algorithm = (enum plan_algorithm)algorithm;
+	out->asked_algorithm = true;
+	return -1;
+}
+
 /* Checks words against each other, and makes the choices from them. */
 static int check_words(const struct cli_command *self, const struct words *words,
-		       struct choices *out)
+		       struct cli_plan *out)
 {
 	struct names names = collective_names();
 	struct plan_params *params = &out->params;
 
-	*out = (struct choices){.rank = words->has_rank ? (int)words->rank : -1};
+	*out = (struct cli_plan){.rank = words->has_rank ? (int)words->rank : -1};
 	if (!words->collective)
 		return cli_usage(self, "which collective? such as %s", names.words[0]);
 	int collective = plan_collective_from(words->collective);
 	if (collective < 0)
 		return refuse_name(self, "collective", words->collective, &names);
 	params->collective = (enum coll_id)collective;
-	if (words->ranks == 0)
-		return cli_usage(self, "for how many ranks? say -n NUMBER");
-	params->size = (int)words->ranks;
+	int early = take_ranks(self, words, out);
+	if (early >= 0)
+		return early;
 	params->in_place = words->in_place;
-	if (words->has_rank && words->rank >= words->ranks)
+	if (words->has_rank && (int)words->rank >= params->size)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no rank %d",
 				 params->size, params->size - 1, out->rank);
 	if (words->has_root && !plan_has_root(params->collective))
 		return cli_usage(self, "%s has no root", words->collective);
-	if (words->has_root && words->root >= words->ranks)
+	if (words->has_root && (int)words->root >= params->size)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no root %d",
 				 params->size, params->size - 1, (int)words->root);
 	params->root = (int)words->root;
@@ -181,21 +224,7 @@ static int check_words(const struct cli_command *self, const struct words *words
 	out->bytes = collective == COLL_BARRIER ? 0
 		     : words->has_bytes         ? words->bytes
 						: DEFAULT_BYTES;
-	if (!words->algorithm)
-		return -1;
-	char what[64];
-	int algorithm = plan_algorithm_from(words->algorithm);
-	if (algorithm <= 0 || !plan_has(params->collective, (enum plan_algorithm)algorithm)) {
-		names = algorithm_names(params->collective);
-		snprintf(what, sizeof what, "%s algorithm", words->collective);
-		return refuse_name(self, what, words->algorithm, &names);
-	}
-	if (algorithm == PLAN_INLINE && out->bytes > TRANSPORT_INLINE_BYTES)
-		return cli_usage(self, "an entry carries at most %d bytes; say --bytes",
-				 TRANSPORT_INLINE_BYTES);
-	params->algorithm = (enum plan_algorithm)algorithm;
-	out->asked_algorithm = true;
-	return -1;
+	return take_algorithm(self, words, out);
 }
 
 static enum plan_algorithm of_setting(uint64_t value)
@@ -219,192 +248,16 @@ static enum plan_algorithm of_setting(uint64_t value)
 	return PLAN_NONE;
 }
 
-static enum plan_algorithm choose_of(const struct choices *choices, uint64_t bytes,
-				     enum plan_algorithm wanted)
-{
-	const struct plan_params *params = &choices->params;
-	struct plan_table_choice choice;
-
-	plan_table_choose(choices->table, params->collective, bytes, TRANSPORT_INLINE_BYTES,
-			  params->size, wanted, &choice);
-	return choice.algorithm;
-}
-
-static void choose_algorithm(struct choices *choices, const struct settings *settings)
+static void choose_algorithm(struct cli_plan *choices, const struct settings *settings)
 {
 	struct plan_params *params = &choices->params;
 	enum plan_algorithm wanted = of_setting(settings->algorithm);
 
 	if (choices->asked_algorithm)
 		return;
-	choices->set_algorithm = plan_has(params->collective, wanted);
-	params->algorithm = choose_of(choices, choices->bytes, wanted);
-}
-
-/* ---- printing ---- */
-
-/* The first number of bytes above `from` for which the choice is another one; UINT64_MAX: none.
- * Looks at doubling sizes, then halves the gap; so it could only miss a range that ends where it
- * began. */
-static uint64_t next_change(const struct choices *choices, uint64_t from, enum plan_algorithm now)
-{
-	uint64_t low = from;
-
-	for (int bit = 0; bit < 40; bit++) {
-		uint64_t high = UINT64_C(1) << bit;
-		if (high <= from)
-			continue;
-		if (choose_of(choices, high, PLAN_NONE) == now) {
-			low = high;
-			continue;
-		}
-		while (high - low > 1) {
-			uint64_t middle = low + (high - low) / 2;
-			if (choose_of(choices, middle, PLAN_NONE) == now)
-				low = middle;
-			else
-				high = middle;
-		}
-		return high;
-	}
-	return UINT64_MAX;
-}
-
-/* "inline up to 4 KiB, then direct" */
-static void print_ranges(const struct choices *choices)
-{
-	char bytes[32];
-	uint64_t from = 0;
-
-	for (;;) {
-		enum plan_algorithm now = choose_of(choices, from, PLAN_NONE);
-		uint64_t next = next_change(choices, from, now);
-		if (next == UINT64_MAX) {
-			printf("%s%s%s", from ? "then " : "", plan_algorithm_name(now),
-			       from ? "" : " for every size");
-			return;
-		}
-		print_bytes(next - 1, bytes, sizeof bytes);
-		printf("%s%s up to %s, ", from ? "then " : "", plan_algorithm_name(now), bytes);
-		from = next;
-	}
-}
-
-/* Where the data goes: "entries", "messages" or from buffer to buffer. */
-static const char *way_text(enum plan_algorithm algorithm)
-{
-	switch (algorithm) {
-	case PLAN_INLINE:
-		return "data travels in entries";
-	case PLAN_DIRECT:
-	case PLAN_PULL:
-		return "peers read or write the buffers themselves";
-	default:
-		return "data travels in messages";
-	}
-}
-
-/* "4 blocks of about 256 KiB each", "4 parts of 1 MiB each". */
-static void print_blocks(const struct choices *choices, const struct plan *plan)
-{
-	char bytes[32];
-	bool cut = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_BLOCKS;
-	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART; /* each rank has one part */
-	unsigned share = gathers ? 1 : plan->blocks;
-	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
-	if (plan->blocks > 1) {
-		uint64_t most = choices->bytes / share + (choices->bytes % share != 0);
-		print_bytes(most, bytes, sizeof bytes);
-		printf(" of %s%s each", gathers ? "" : "about ", bytes);
-	}
-	printf("; %s\n", way_text((enum plan_algorithm)plan->algorithm));
-}
-
-static void print_head(const struct choices *choices, const struct plan *plan)
-{
-	const struct plan_params *params = &choices->params;
-	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART;
-	bool gives = coll_table[params->collective].root == COLL_ROOT_SENDS;
-	char bytes[32];
-
-	print_bytes(choices->bytes, bytes, sizeof bytes);
-	printf("%s", plan_collective_name(params->collective));
-	if (params->collective != COLL_BARRIER)
-		printf(" of %s", bytes);
-	printf(" %s %d rank%s", gathers ? "from each of" : "on", params->size,
-	       params->size == 1 ? "" : "s");
-	if (plan_has_root(params->collective))
-		printf(" %s rank %d", gives ? "from" : "to", params->root);
-	printf(": %s\n", plan_algorithm_name(params->algorithm));
-
-	if (choices->asked_algorithm)
-		printf("  chosen by --algorithm; without it: ");
-	else if (choices->set_algorithm)
-		printf("  chosen by LOCKSTEP_ALGORITHM; without it: ");
-	else
-		printf("  chosen by size: ");
-	print_ranges(choices);
-	putchar('\n');
-	if (params->collective != COLL_BARRIER)
-		print_blocks(choices, plan);
-}
-
-/* What the plan asks of the rank: "rank 1: peers read its input, needs scratch". */
-static void print_rank(const struct plan *plan)
-{
-	static const char *const inputs[] = {"", "peers read its input", "its input is mapped"};
-	static const char *const outputs[] = {"", "peers read its output", "its output is mapped"};
-	const char *notes[] = {inputs[plan->reach[PLAN_INPUT]], outputs[plan->reach[PLAN_OUTPUT]],
-			       plan->needs_scratch ? "needs scratch" : ""};
-	const char *mark = ": ";
-
-	printf("\nrank %u", plan->rank);
-	for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-		if (*notes[i]) {
-			printf("%s%s", mark, notes[i]);
-			mark = ", ";
-		}
-	putchar('\n');
-}
-
-static void print_plan(const struct plan *plan)
-{
-	char text[PLAN_TEXT_BYTES];
-
-	print_rank(plan);
-	if (plan->step_count == 0)
-		printf("  nothing to do\n");
-	for (uint32_t i = 0; i < plan->step_count; i++) {
-		plan_step_text(plan, &plan->steps[i], text, sizeof text);
-		printf("  %3u  %s\n", i, text);
-	}
-}
-
-static int print_plans(const struct choices *choices)
-{
-	struct plan_params params = choices->params;
-	int first = choices->rank < 0 ? 0 : choices->rank;
-	int last = choices->rank < 0 ? params.size - 1 : choices->rank;
-	struct plan_step *steps = calloc(plan_steps_max(&params), sizeof *steps);
-
-	if (!steps) {
-		MESSAGE_SAY(MESSAGE_PLAN_FAILED, "there is not enough memory");
-		return CLI_FAILED;
-	}
-	int status = CLI_OK;
-	for (params.rank = first; params.rank <= last; params.rank++) {
-		struct plan plan;
-		if (!plan_build(&params, steps, &plan)) {
-			MESSAGE_SAY(MESSAGE_PLAN_FAILED, "the collective refuses these arguments");
-			status = CLI_FAILED;
-			break;
-		}
-		if (params.rank == first)
-			print_head(choices, &plan);
-		print_plan(&plan);
-	}
-	free(steps);
-	return status;
+	choices->set_algorithm = plan_has(params->collective, wanted) &&
+				 (!params->topology || plan_crosses_hosts(wanted));
+	params->algorithm = cli_plan_choose(choices, choices->bytes, wanted);
 }
 
 static void print_lines(const struct plan_table *table, int first, const char *before)
@@ -440,16 +293,26 @@ static void print_table(const struct plan_table *table, const struct settings *s
 
 static int check_table_words(const struct cli_command *self, const struct words *words)
 {
-	if (words->collective || words->ranks || words->has_bytes || words->has_root ||
-	    words->has_rank || words->in_place || words->algorithm)
+	if (words->collective || words->ranks || words->hosts || words->has_bytes ||
+	    words->has_root || words->has_rank || words->in_place || words->algorithm)
 		return cli_usage(self, "--table prints all that there is; say nothing else");
 	return -1;
+}
+
+/* The most that one has. */
+static int ranks_of_a_host(const struct cli_plan *choices)
+{
+	int most = choices->hosts.count ? 0 : choices->params.size;
+	for (int host = 0; host < choices->hosts.count; host++)
+		if (choices->hosts.hosts[host].ranks > most)
+			most = choices->hosts.hosts[host].ranks;
+	return most;
 }
 
 static int plan_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct words words;
-	struct choices choices = {0};
+	struct cli_plan choices = {0};
 	struct settings settings;
 	struct plan_table table;
 
@@ -468,16 +331,16 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 		print_table(&table, &settings);
 		return CLI_OK;
 	}
-	if (cli_processors() < choices.params.size) /* as it would be for ranks here */
+	if (cli_processors() < ranks_of_a_host(&choices)) /* as it would be for ranks here */
 		plan_table_oversubscribe(&table);
 	choices.table = &table;
 	choose_algorithm(&choices, &settings);
-	return print_plans(&choices);
+	return cli_plan_print(&choices);
 }
 
 const struct cli_command cli_plan_command = {
 	.name = "plan",
-	.arguments = "COLLECTIVE -n N [OPTIONS] | --table",
+	.arguments = "COLLECTIVE (-n N | --hosts LIST) [OPTIONS] | --table",
 	.summary = "prints the steps of each rank in a collective",
 	.help = "Prints the steps that each of N ranks runs in COLLECTIVE, and how the algorithm was\n"
 		"chosen. COLLECTIVE is all-reduce, reduce, broadcast, all-gather, gather, scatter,\n"
@@ -485,6 +348,7 @@ const struct cli_command cli_plan_command = {
 		"\n"
 		"options:\n"
 		"  -n, --ranks N      number of ranks, 1 to 512\n"
+		"  --hosts LIST       HOST:RANKS,HOST:RANKS...: the ranks of each host, as in run\n"
 		"  --bytes B          size of the input of one rank, such as 4096, 64K or 1M (1M)\n"
 		"  --algorithm A      inline, direct, pull, ring, doubling, tree, pairwise, rails or\n"
 		"                     leaders, where the collective has it\n"

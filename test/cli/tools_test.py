@@ -107,6 +107,25 @@ def test_plan():
     matches('^barrier on 2 ranks: doubling\n', head)
 
 
+def test_plan_over_hosts():
+    head, steps = plan('allreduce', '--hosts', 'a:2,user@b:2', '--bytes', 8)
+    matches('^all-reduce of 8 B on 4 ranks of 2 hosts: leaders\n  chosen by size: leaders up to 32 KiB, then rails\n', head)
+    equal(steps[1], ['send all of my input to rank 0', 'receive all from rank 0 into my output'])
+    assert 'send all of my output to rank 2, to host user@b' in steps[0], steps
+    assert 'receive all from rank 0 into my scratch, from host a' in steps[2], steps
+    matches('\nrank 3: on host user@b, its input is mapped\n', good('plan', 'allreduce', '--hosts', 'a:2,user@b:2', '--bytes', 8))
+    head, steps = plan('all-gather', '--hosts', 'a:2,b:2', '--bytes', 8)
+    assert 'receive parts 2 to 3 from rank 2 into my output, from host b' in steps[0], steps
+    head, steps = plan('allreduce', '--hosts', 'a:2,b:2')
+    matches('ranks of 2 hosts: rails\n(.*\n)*.*on each host peers read the buffers, between hosts data travels in messages', head)
+    assert 'reduce block 1 of all ranks here to my output' in steps[3], steps
+    head, steps = plan('allreduce', '--hosts', 'a:4', '--algorithm', 'direct')
+    matches('on 4 ranks of 1 host: direct\n', head)
+    equal(steps, plan('allreduce', '-n', 4, '--algorithm', 'direct')[1])
+    text = good('plan', 'barrier', '--hosts', 'a,b,c', env=environment(LOCKSTEP_ALGORITHM='direct'))
+    matches('^barrier on 3 ranks of 3 hosts: doubling\n  chosen by size: doubling for every size', text)
+
+
 def test_plan_by_size():
     head = plan('allreduce', '-n', 8, '--bytes', 8)[0]
     small, limit = matches(r'^all-reduce of 8 B on 8 ranks: (\w+)\n  chosen by size: \w+ up to (\d+) B, then',
@@ -189,6 +208,10 @@ def test_plan_errors():
             (['xyzzy', '-n', 2], "no collective 'xyzzy', only all-reduce, reduce, broadcast, .*, barrier"),
             (['allreduce', 'barrier', '-n', 2], "not also 'barrier'"),
             (['allreduce', '-n', 513], 'from 1 to 512'),
+            (['allreduce', '-n', 4, '--hosts', 'a:4'], '-n is for one host'),
+            (['allreduce', '--hosts', 'a:0'], 'each host has 1 to 64 ranks'),
+            (['allreduce', '--hosts', 'a:2,b:2', '--rank', 4], 'no rank 4'),
+            (['reduce', '--hosts', 'a:2,b:2', '--algorithm', 'direct'], 'direct works on one host only'),
             (['allreduce', '-n', 2, '--bytes', '1X'], '--bytes needs'),
             (['allreduce', '-n', 2, '--bytes', '99999999999G'], '--bytes needs'),
             (['allreduce', '-n', 2, '--rank', 2], 'no rank 2'),
