@@ -155,6 +155,8 @@ static void push_or_leave(struct hosts *hosts)
 		make_progress(hosts, AGAIN | PUSH | (is_alone ? PUSH_LONG : 0), false);
 }
 
+/* Polls: only looks, and making and closing a group come here. The other thread never blocks, so
+ * this mostly lasts some microseconds, less than to be woken by it. */
 void hosts_progress_begin(struct hosts *hosts)
 {
 	while (atomic_fetch_or(&hosts->progress, HELD) & HELD)
