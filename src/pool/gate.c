@@ -3,6 +3,8 @@
  * gate.h. */
 #include "pool/gate.h"
 
+#include <stdlib.h>
+
 #include "base/fork.h"
 
 #define GATE_GIVING (UINT64_C(1) << 32)
@@ -21,19 +23,63 @@ void pool_gate_init(struct pool_gate *gate)
 
 void pool_gate_fini(struct pool_gate *gate)
 {
+	struct pool_inflight_table *next = atomic_load(&gate->inflight.next);
+	while (next) {
+		struct pool_inflight_table *one = next;
+		next = atomic_load(&one->next);
+		free(one);
+	}
 	lock_gate_fini(&gate->lock);
 }
 
 /* ---- what is in flight ---- */
 
-struct pool_inflight *pool_inflight_open(struct pool_gate *gate, struct driver *driver)
+/* A place in the tables of a gate. */
+struct cursor {
+	struct pool_inflight_table *table;
+	int at;
+};
+
+/* The next one; NULL: that was the last. */
+static struct pool_inflight *next_inflight(struct cursor *cursor)
 {
-	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
+	if (cursor->at == POOL_INFLIGHT_TABLE)
+		*cursor = (struct cursor){.table = atomic_load(&cursor->table->next)};
+	return cursor->table ? &cursor->table->all[cursor->at++] : NULL;
+}
+
+/* One that no stream has is the driver's from now on. NULL: all have one. */
+static struct pool_inflight *claim_inflight(struct pool_gate *gate, struct driver *driver)
+{
+	struct cursor cursor = {.table = &gate->inflight};
+	for (struct pool_inflight *one; (one = next_inflight(&cursor));) {
 		struct driver *none = NULL;
-		if (atomic_compare_exchange_strong(&gate->inflight[i].driver, &none, driver))
-			return &gate->inflight[i];
+		if (atomic_compare_exchange_strong(&one->driver, &none, driver))
+			return one;
 	}
 	return NULL;
+}
+
+static bool add_table(struct pool_gate *gate)
+{
+	struct pool_inflight_table *last = &gate->inflight, *next, *fresh = calloc(1, sizeof *fresh);
+	if (!fresh)
+		return false;
+	lock_gate_acquire(&gate->lock);
+	while ((next = atomic_load(&last->next)))
+		last = next;
+	atomic_store(&last->next, fresh);
+	lock_gate_release(&gate->lock);
+	return true;
+}
+
+struct pool_inflight *pool_inflight_open(struct pool_gate *gate, struct driver *driver)
+{
+	struct pool_inflight *found;
+	while (!(found = claim_inflight(gate, driver)))
+		if (!add_table(gate))
+			return NULL;
+	return found;
 }
 
 void pool_inflight_close(struct pool_inflight *inflight)
@@ -61,10 +107,11 @@ static bool is_in_flight(const struct pool_inflight *inflight)
 	       atomic_load(&driver->broken) == 0;
 }
 
-static bool any_in_flight(const struct pool_gate *gate)
+static bool any_in_flight(struct pool_gate *gate)
 {
-	for (int i = 0; i < POOL_INFLIGHT_MAX; i++)
-		if (is_in_flight(&gate->inflight[i]))
+	struct cursor cursor = {.table = &gate->inflight};
+	for (const struct pool_inflight *one; (one = next_inflight(&cursor));)
+		if (is_in_flight(one))
 			return true;
 	return false;
 }
@@ -123,8 +170,8 @@ int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max)
 	int count = 0;
 	const struct driver *last = NULL; /* whose `broken` was added */
 	add_word(out, max, &count, &gate->changes, atomic_load(&gate->changes) + 1);
-	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
-		const struct pool_inflight *inflight = &gate->inflight[i];
+	struct cursor cursor = {.table = &gate->inflight};
+	for (const struct pool_inflight *inflight; (inflight = next_inflight(&cursor));) {
 		const struct driver *driver = atomic_load(&inflight->driver);
 		if (!is_in_flight(inflight))
 			continue;
@@ -136,10 +183,10 @@ int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max)
 	return count;
 }
 
-bool pool_gate_is_unheard(const struct pool_gate *gate, const struct wait_bell *bell)
+bool pool_gate_is_unheard(struct pool_gate *gate, const struct wait_bell *bell)
 {
-	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
-		const struct pool_inflight *inflight = &gate->inflight[i];
+	struct cursor cursor = {.table = &gate->inflight};
+	for (const struct pool_inflight *inflight; (inflight = next_inflight(&cursor));) {
 		const struct driver *driver = atomic_load(&inflight->driver);
 		if (driver && driver->bell != bell && is_in_flight(inflight))
 			return true;

@@ -29,7 +29,7 @@
 #include "base/wait.h"
 #include "device/driver.h"
 
-enum { POOL_INFLIGHT_MAX = 256 };
+enum { POOL_INFLIGHT_TABLE = 64 };
 
 /* The launches on one stream: `issued` of them, of which the device has completed `done`. It stores
  * that number behind each launch. */
@@ -37,6 +37,13 @@ struct pool_inflight {
 	_Atomic uint64_t done;
 	_Atomic uint64_t issued;
 	struct driver *_Atomic driver; /* NULL: no stream has this one */
+};
+
+/* A gate has as many tables as the streams of all its ranks need. They stay until the gate ends, as
+ * threads walk through them without a lock. */
+struct pool_inflight_table {
+	struct pool_inflight all[POOL_INFLIGHT_TABLE];
+	struct pool_inflight_table *_Atomic next;
 };
 
 /* Memory that is due to be given back to its driver. It belongs to the gate from pool_gate_give
@@ -74,7 +81,7 @@ struct pool_gate {
 	 * gate. */
 	_Atomic uint64_t changes;
 	_Atomic uint32_t waiting_count; /* of `waiting` */
-	struct pool_inflight inflight[POOL_INFLIGHT_MAX];
+	struct pool_inflight_table inflight;
 	struct lock_gate lock;
 	struct pool_due *first LOCK_GUARDED(gate), *last LOCK_GUARDED(gate);
 	struct pool_waiting *waiting LOCK_GUARDED(gate);
@@ -93,8 +100,8 @@ struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOI
  * `deferred`, the memory of that driver, only when the last one has left. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred) LOCK_AVOIDS(gate);
 
-/* Counts the launches on one stream, or on several one after the other. NULL: all POOL_INFLIGHT_MAX
- * are in use. */
+/* Counts the launches on one stream, or on several one after the other. NULL: the process is out of
+ * memory. */
 struct pool_inflight *pool_inflight_open(struct pool_gate *gate, struct driver *driver)
 	LOCK_AVOIDS(gate);
 /* Call when all its launches are done, or the device is broken. */
@@ -137,7 +144,7 @@ void pool_gate_visit(struct pool_gate *gate, const void *owner,
 int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max);
 /* Whether something is in flight on a device of another rank, which wakes only those that sleep on
  * that rank's bell: a thread that waits on this one then has to look again from time to time. */
-bool pool_gate_is_unheard(const struct pool_gate *gate, const struct wait_bell *bell);
+bool pool_gate_is_unheard(struct pool_gate *gate, const struct wait_bell *bell);
 /* Call when something else has changed for which waiting threads may look: wakes them. One load if
  * no thread waits. */
 void pool_gate_wake(struct pool_gate *gate) LOCK_AVOIDS(gate);

@@ -150,14 +150,25 @@ static void nothing_is_in_flight_on_a_broken_device(void **state)
 	device_end(device);
 }
 
-static void lanes_end(void **state)
+/* Each rank of a process may have many streams, and all of them one gate. */
+static void there_are_as_many_as_streams_need(void **state)
 {
+	enum { STREAMS = 4 * POOL_INFLIGHT_TABLE + 1 };
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_inflight *inflight[POOL_INFLIGHT_MAX];
-	for (int i = 0; i < POOL_INFLIGHT_MAX; i++)
+	struct pool_inflight *inflight[STREAMS];
+	struct wait_word words[STREAMS + 2];
+	for (int i = 0; i < STREAMS; i++)
 		assert_non_null(inflight[i] = pool_inflight_open(&device->gate, &device->driver));
-	assert_null(pool_inflight_open(&device->gate, &device->driver));
+	begin(device);
+	uint64_t number = pool_gate_issue(inflight[STREAMS - 1]);
+	pool_gate_end(&device->gate);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
+	assert_int_equal(device->gives, 0);
+	assert_int_equal(pool_gate_words(&device->gate, words, STREAMS + 2), 3);
+	assert_ptr_equal(words[1].word, &inflight[STREAMS - 1]->done);
+	driver_stored(&device->driver, &inflight[STREAMS - 1]->done, number);
+	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	pool_inflight_close(inflight[77]);
 	assert_ptr_equal(pool_inflight_open(&device->gate, &device->driver), inflight[77]);
 	device_end(device);
@@ -318,7 +329,7 @@ int main(void)
 		cmocka_unit_test(a_driver_that_does_not_wait_is_given_at_once),
 		cmocka_unit_test(a_launch_that_failed_is_not_in_flight),
 		cmocka_unit_test(nothing_is_in_flight_on_a_broken_device),
-		cmocka_unit_test(lanes_end),
+		cmocka_unit_test(there_are_as_many_as_streams_need),
 		cmocka_unit_test(a_driver_stays_until_all_have_left),
 		cmocka_unit_test(the_smallest_that_has_room_is_taken_back),
 		cmocka_unit_test(a_launch_waits_for_a_give),

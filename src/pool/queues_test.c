@@ -124,6 +124,66 @@ static void a_queue_that_is_too_short_has_no_room(void **state)
 	device_end(device);
 }
 
+/* ---- places ---- */
+
+static ls_status launch_idle(struct device *device, struct pool *pool, int stream)
+{
+	struct pool_launch launch;
+	void *handle = &device->idle[stream];
+	ls_status status = pool_launch_claim(pool, &device->waiter, handle, 1, &launch);
+	if (status == LS_OK)
+		status = pool_launch_begin(pool, &device->waiter, 1, &launch);
+	if (status != LS_OK)
+		return status;
+	assert_int_equal(device->ops.store(&device->driver, handle, launch.done, launch.number),
+			 LS_OK);
+	pool_launch_end(pool, &launch, true);
+	return LS_OK;
+}
+
+/* Pools of several ranks, with one gate: each has places for as many streams as it has. */
+static void each_rank_has_places_for_its_streams(void **state)
+{
+	enum { OTHERS = 8 };
+	(void)state;
+	struct device *device = begin(64);
+	struct pool *others[OTHERS];
+	struct pool_options options = {.driver = &device->driver,
+				       .gate = &device->gate,
+				       .waiter = &device->waiter,
+				       .name = "test:1"};
+	for (int i = 0; i < OTHERS; i++) {
+		assert_int_equal(pool_open(&others[i], &options), LS_OK);
+		for (int j = 0; j < POOL_STREAMS; j++)
+			assert_int_equal(launch_idle(device, others[i], j), LS_OK);
+	}
+	assert_int_equal(launch_idle(device, device->pool, 0), LS_OK);
+	for (int i = 0; i < OTHERS; i++)
+		assert_int_equal(pool_close(others[i], CLOCK_NEVER), LS_OK);
+	device_end(device);
+}
+
+static void a_stream_without_a_place_is_refused(void **state)
+{
+	(void)state;
+	struct device *device = begin(64);
+	struct pool_launch launches[POOL_STREAMS], more;
+	for (int i = 0; i < POOL_STREAMS; i++)
+		assert_int_equal(pool_launch_claim(device->pool, &device->waiter, &device->idle[i],
+						   1, &launches[i]),
+				 LS_OK);
+	void *next = &device->idle[POOL_STREAMS];
+	assert_int_equal(pool_launch_claim(device->pool, &device->waiter, next, 1, &more),
+			 LS_OUT_OF_MEMORY);
+	assert_non_null(strstr(message_last(), "64 other streams have operations in flight"));
+	pool_launch_unclaim(device->pool, &launches[7]);
+	assert_int_equal(pool_launch_claim(device->pool, &device->waiter, next, 1, &launches[7]),
+			 LS_OK);
+	for (int i = 0; i < POOL_STREAMS; i++)
+		pool_launch_unclaim(device->pool, &launches[i]);
+	device_end(device);
+}
+
 /* ---- marks ---- */
 
 static void a_mark_is_put_when_there_is_room(void **state)
@@ -152,6 +212,8 @@ int main(void)
 					   cmocka_unit_test(a_launch_that_is_open_has_its_room),
 					   cmocka_unit_test(a_broken_device_ends_the_wait),
 					   cmocka_unit_test(a_queue_that_is_too_short_has_no_room),
+					   cmocka_unit_test(each_rank_has_places_for_its_streams),
+					   cmocka_unit_test(a_stream_without_a_place_is_refused),
 					   cmocka_unit_test(a_mark_is_put_when_there_is_room)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
