@@ -161,6 +161,15 @@ LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int coun
  * launch). */
 LS_EXPORT LS_CHECKED ls_status ls_launch_end(void);
 
+/* Says that the calling thread is about to be in a call that may block, and that Lockstep does not
+ * see: of the device's driver, or of another library. Until ls_foreign_end reports about hangs say
+ * so, with `call` and its time ("its thread 4711 has been in the foreign call cudaFree for 12.3
+ * s"), as they do for calls of the driver by Lockstep; of `call` they keep 47 bytes. The group need
+ * not have a device. A thread is in one such call at a time, and a call of Lockstep that waits in
+ * between ends it. Neither blocks. Errors, with a report: LS_BAD_ARGUMENT (a NULL); LS_FORKED. */
+LS_EXPORT LS_CHECKED ls_status ls_foreign_begin(ls_group *group, const char *call);
+LS_EXPORT LS_CHECKED ls_status ls_foreign_end(ls_group *group);
+
 #ifdef __cplusplus
 }
 #endif

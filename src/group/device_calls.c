@@ -114,14 +114,18 @@ void group_device_close(struct world *world)
 
 /* ---- the calls ---- */
 
-static ls_status check_device(const char *function, const ls_group *group)
+static ls_status check_usable(const char *function, const ls_group *group)
 {
 	if (!group)
 		return group_bad_state(function, "group", "NULL", "a group from ls_group_open");
-	if (!world_is_usable(group))
-		return group_not_open(function, group);
-	if (group->world->device)
-		return LS_OK;
+	return world_is_usable(group) ? LS_OK : group_not_open(function, group);
+}
+
+static ls_status check_device(const char *function, const ls_group *group)
+{
+	ls_status status = check_usable(function, group);
+	if (status != LS_OK || group->world->device)
+		return status;
 	MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
 	return LS_BAD_ARGUMENT;
 }
@@ -264,5 +268,26 @@ ls_status ls_request_follow(ls_request *op, void *stream)
 	status = progress_stream_follow(op, stream);
 	if (status == LS_OK)
 		group_races_follow(op, stream);
+	return status;
+}
+
+/* ---- calls of the program ---- */
+
+ls_status ls_foreign_begin(ls_group *group, const char *call)
+{
+	ls_status status = check_usable("ls_foreign_begin", group);
+	if (status != LS_OK)
+		return status;
+	if (!call)
+		return group_bad_state("ls_foreign_begin", "call", "NULL", "the name of a call");
+	wait_foreign_call_begin(&group->world->waiter, call);
+	return LS_OK;
+}
+
+ls_status ls_foreign_end(ls_group *group)
+{
+	ls_status status = check_usable("ls_foreign_end", group);
+	if (status == LS_OK)
+		wait_foreign_call_end(&group->world->waiter);
 	return status;
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "old_ways.h"
-#include "world/ls_group.h"
 
 enum { LAUNCHES = 3 };
 
@@ -44,31 +43,31 @@ SHOWN enum sim_error launch_collective(const char *call, int stream, int first, 
 				       uint64_t round)
 {
 	struct meeting meeting = {first, member, 2, round};
-	wait_foreign_call_begin(&world->waiter, call);
+	must_status(ls_foreign_begin(world, call));
 	enum sim_error error = sim_launch(streams[stream], &collective, &meeting, sizeof meeting);
-	wait_foreign_call_end(&world->waiter);
+	must_status(ls_foreign_end(world));
 	return error;
 }
 
 SHOWN void launch_local(int stream)
 {
-	wait_foreign_call_begin(&world->waiter, "launch of a local kernel, first time");
+	must_status(ls_foreign_begin(world, "launch of a local kernel, first time"));
 	must(sim_launch(streams[stream], &local, NULL, 0));
-	wait_foreign_call_end(&world->waiter);
+	must_status(ls_foreign_end(world));
 }
 
 SHOWN void free_block(const char *call)
 {
-	wait_foreign_call_begin(&world->waiter, call);
+	must_status(ls_foreign_begin(world, call));
 	must(sim_free(sim, cached));
-	wait_foreign_call_end(&world->waiter);
+	must_status(ls_foreign_end(world));
 }
 
 SHOWN enum sim_error synchronise(const char *call, int stream)
 {
-	wait_foreign_call_begin(&world->waiter, call);
+	must_status(ls_foreign_begin(world, call));
 	enum sim_error error = sim_stream_sync(streams[stream]);
-	wait_foreign_call_end(&world->waiter);
+	must_status(ls_foreign_end(world));
 	return error;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Foreign calls, such as those of a device's driver, as other ranks see them. No public function
- * makes one on every machine, so these ranks are linked with the rooms, and make them here. */
+ * Foreign calls, such as those of a device's driver, as other ranks see them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -8,7 +7,6 @@
 
 #include "caught.h"
 #include "runner.h"
-#include "world/ls_group.h"
 
 enum { LIMIT_MS = 300 };
 
@@ -24,17 +22,16 @@ static void says_call(const char *text, int rank)
 static void a_late_rank_is_in_a_foreign_call(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
-	struct waiter *waiter = &group->world->waiter;
 	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = LIMIT_MS};
 	runner_ready(self, group);
 	if (self->rank == 0)
-		wait_foreign_call_begin(waiter, "cuMemFree");
+		OK(ls_foreign_begin(group, "cuMemFree"));
 	runner_meet(self);
 	if (self->rank != 0)
 		GIVES(LS_TIMED_OUT, ls_barrier(group, &soon));
 	runner_meet(self);
 	if (self->rank == 0)
-		wait_foreign_call_end(waiter);
+		OK(ls_foreign_end(group));
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	says_call(failure.text, 0);
@@ -70,11 +67,10 @@ static void *watch_reports(void *argument)
 static void *free_and_send(void *argument)
 {
 	struct beside *beside = argument;
-	struct waiter *waiter = &beside->group->world->waiter;
 	int32_t value = 7;
-	wait_foreign_call_begin(waiter, "cuMemFree");
+	OK(ls_foreign_begin(beside->group, "cuMemFree"));
 	watch_reports(beside);
-	wait_foreign_call_end(waiter);
+	OK(ls_foreign_end(beside->group));
 	OK(ls_send(beside->group, &value, 1, LS_INT32, 1, NULL));
 	return NULL;
 }

@@ -221,6 +221,15 @@ static void refuses_launches(struct rank *rank)
 	ls_request_free(op);
 }
 
+static void refuses_foreign_calls(struct rank *rank)
+{
+	MUST(ls_foreign_begin(NULL, "cudaFree") == LS_BAD_ARGUMENT);
+	MUST(ls_foreign_begin(rank->group, NULL) == LS_BAD_ARGUMENT);
+	MUST(has_said("the name of a call"));
+	MUST(ls_foreign_end(NULL) == LS_BAD_ARGUMENT);
+	MUST(ls_foreign_end(rank->group) == LS_OK);
+}
+
 static void refusals(void **state)
 {
 	(void)state;
@@ -229,6 +238,7 @@ static void refusals(void **state)
 	run_job(refuses_memory, "free=at_once");
 	run_job(refuses_memory, "");
 	run_job(refuses_launches, "");
+	run_job(refuses_foreign_calls, "");
 }
 
 /* ---- a device that does not exist ---- */
