@@ -153,8 +153,9 @@ LS_EXPORT LS_CHECKED ls_status ls_request_follow(ls_request *request, void *stre
  * ls_launch_end (ls_group_close says so, and ends the launch), and launches cannot be nested. The
  * call waits while memory is being given back, up to the time limit. Errors: LS_BAD_ARGUMENT (also
  * if the groups are of several ranks, and the driver's calls wait for their own work: the first
- * rank's operation would wait for the second rank's), LS_TIMED_OUT, LS_FORKED; then no launch has
- * begun. */
+ * rank's operation would wait for the second rank's), LS_OUT_OF_MEMORY, LS_TIMED_OUT, LS_FORKED;
+ * then no launch has begun. If the thread ends before ls_launch_end, the launch ends with it, and a
+ * report names the call. */
 LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int count);
 /* Ends the launch. Returns the first error of the calls that enqueued an operation in between; each
  * of them has returned its own error, too. Errors: LS_BAD_ARGUMENT (this thread has begun no

@@ -312,6 +312,9 @@ const struct message_help *message_help_find(const char *id);
 		"failed: %s"
 #define MESSAGE_GROUP_HANDLES \
 	"LS-GROUP-HANDLES", SETTING_LOG_ERROR, "cannot begin an operation%s: %s"
+#define MESSAGE_GROUP_LAUNCH_LEFT                  \
+	"LS-GROUP-LAUNCH-LEFT", SETTING_LOG_ERROR, \
+		"a thread has ended in the launch that it began by ls_launch_begin%s: it has not called ls_launch_end. The launch ends here"
 #define MESSAGE_GROUP_HANDLES_LEFT                 \
 	"LS-GROUP-HANDLES-LEFT", SETTING_LOG_WARN, \
 		"the group is closed, but %ld handle%s not freed%s%s%s"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Launches that belong together: ls_launch_begin and ls_launch_end. Between the two the gates of
  * the devices let no memory go back to the driver. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/messages.h"
 #include "pool/gate.h"
 #include "pool/launch.h"
@@ -12,14 +14,19 @@
 #include "world/registry.h"
 #include "group/group_private.h"
 #include "group/arguments.h"
+#include "group/group.h"
 
 enum { LAUNCH_GROUPS = 64 };
 
 struct launch {
 	struct pool_gate *gates[LAUNCH_GROUPS];
 	int count;
-	const ls_group *groups[LAUNCH_GROUPS]; /* the first one tells a forked child */
+	/* Only to be compared: another thread may have closed one by mistake. */
+	const ls_group *groups[LAUNCH_GROUPS];
 	int group_count;
+	uint32_t fork_generation;
+	int rank;         /* of the first group, for messages */
+	const void *site; /* of ls_launch_begin */
 	ls_status first;
 };
 
@@ -27,26 +34,56 @@ struct launch {
  * variables of threads in a library that is loaded late. */
 static _Thread_local struct launch *launch;
 
+/* Made once: tells when a thread ends. */
+static pthread_key_t key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static int key_error;
+
 static void drop_launch(void)
 {
 	free(launch);
 	launch = NULL;
+	if (key_error == 0)
+		pthread_setspecific(key, NULL); /* cannot fail: the key has a value */
 }
 
 static void close_gates(void)
 {
-	while (launch->count > 0)
-		pool_gate_end(launch->gates[--launch->count]);
+	while (launch->count > 0) {
+		struct pool_gate *gate = launch->gates[--launch->count];
+		pool_gate_end(gate);
+		pool_gate_leave(gate, NULL);
+	}
 	drop_launch();
 }
 
 /* Drops a launch that was begun before this process was forked: it is the parent's. False: none. */
 static bool drop_parents(void)
 {
-	if (!launch || world_is_usable(launch->groups[0]))
+	if (!launch || fork_is_in(launch->fork_generation))
 		return false;
 	drop_launch();
 	return true;
+}
+
+/* Without this no memory would go back to the driver any more. */
+static void on_thread_end(void *unused)
+{
+	(void)unused;
+	if (drop_parents() || !launch)
+		return;
+	int outer_rank = message_rank();
+	char from[TRACE_CALLER_BYTES];
+	message_set_rank(launch->rank);
+	trace_caller_text_at(launch->site, from, sizeof from);
+	MESSAGE_SAY(MESSAGE_GROUP_LAUNCH_LEFT, from);
+	message_set_rank(outer_rank);
+	close_gates();
+}
+
+static void make_key(void)
+{
+	key_error = pthread_key_create(&key, on_thread_end);
 }
 
 /* Whether an operation of one rank would wait in its call for that of the next one. */
@@ -92,32 +129,53 @@ static bool has_gate(const struct pool_gate *gate)
 static ls_status open_gate(ls_group *group)
 {
 	struct world *world = group->world;
+	struct pool_gate *gate = world->device->gate;
 	uint64_t deadline_ns = clock_deadline_ns(group->timeout_ms);
 	ls_status status;
-	if (has_gate(world->device->gate))
+	if (has_gate(gate))
 		return LS_OK;
 	do
-		status = pool_gate_begin(world->device->gate, &world->waiter, deadline_ns);
+		status = pool_gate_begin(gate, &world->waiter, deadline_ns);
 	while (status == LS_INTERRUPTED);
-	if (status == LS_OK)
-		launch->gates[launch->count++] = world->device->gate;
-	return status;
+	if (status != LS_OK)
+		return status;
+	pool_gate_hold(gate);
+	launch->gates[launch->count++] = gate;
+	return LS_OK;
+}
+
+/* Begins a launch without gates. */
+static ls_status new_launch(ls_group *const *groups, int count, const void *site)
+{
+	const char *fault = "no memory for ls_launch_begin";
+	pthread_once(&key_once, make_key);
+	launch = calloc(1, sizeof *launch);
+	int error = launch && key_error == 0 ? pthread_setspecific(key, launch) : key_error;
+	if (launch && error != 0) { /* nobody would learn that the thread ends */
+		fault = strerror(error);
+		drop_launch();
+	}
+	if (!launch) {
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, fault);
+		return LS_OUT_OF_MEMORY;
+	}
+	memcpy(launch->groups, groups, (size_t)count * sizeof(ls_group *));
+	launch->group_count = count;
+	launch->fork_generation = fork_generation();
+	launch->rank = groups[0]->world->rank;
+	launch->site = site;
+	return LS_OK;
 }
 
 ls_status ls_launch_begin(ls_group *const *groups, int count)
 {
 	ls_status status = check_launch(groups, count);
+	if (status == LS_OK)
+		status = new_launch(groups, count, GROUP_SITE);
 	if (status != LS_OK)
 		return status;
-	launch = calloc(1, sizeof *launch);
-	if (!launch) {
-		char from[TRACE_CALLER_BYTES];
-		trace_caller_text(from, sizeof from);
-		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "no memory for ls_launch_begin");
-		return LS_OUT_OF_MEMORY;
-	}
-	memcpy(launch->groups, groups, (size_t)count * sizeof(ls_group *));
-	launch->group_count = count;
 	for (int i = 0; status == LS_OK && i < count; i++)
 		status = open_gate(groups[i]);
 	if (status != LS_OK)

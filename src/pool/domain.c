@@ -52,11 +52,20 @@ struct pool_gate *pool_gate_join(const char *name, const void *domain)
 	return gate;
 }
 
+void pool_gate_hold(struct pool_gate *gate)
+{
+	lock_gate_acquire(&lock);
+	gate->users++;
+	lock_gate_release(&lock);
+}
+
 void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred)
 {
 	lock_gate_acquire(&lock);
-	deferred->next = gate->deferred;
-	gate->deferred = deferred;
+	if (deferred) {
+		deferred->next = gate->deferred;
+		gate->deferred = deferred;
+	}
 	bool last = --gate->users == 0;
 	if (last)
 		unlink_gate(gate);

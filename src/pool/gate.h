@@ -95,9 +95,12 @@ void pool_gate_fini(struct pool_gate *gate);
  * makes it. A domain of NULL: a gate of this driver alone. Returns NULL, with a message that names
  * the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
+/* Keeps a gate that another caller has joined, until the caller of this function leaves it, too. */
+void pool_gate_hold(struct pool_gate *gate) LOCK_AVOIDS(gate);
 /* Call when the caller does not need the gate any more; the last caller to leave ends it. Other
  * threads may still read the caller's driver, because it had launches in flight. So the gate frees
- * `deferred`, the memory of that driver, only when the last one has left. */
+ * `deferred`, the memory of that driver, only when the last one has left. NULL: the caller has
+ * none. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred) LOCK_AVOIDS(gate);
 
 /* Counts the launches on one stream, or on several one after the other. NULL: the process is out of

@@ -153,6 +153,113 @@ static void closes_a_group_in_a_launch(void **state)
 	}
 }
 
+/* ---- launches that their thread does not end ---- */
+
+/* The devices of the groups that open_alone opens. */
+static struct sim *sim;
+
+static ls_group *open_alone(const char *rendezvous, const char *device)
+{
+	struct ls_group_options options = {
+		.size = sizeof options, .world_size = 1, .rendezvous = rendezvous, .device = device};
+	ls_group *group;
+	MUST(ls_group_open(&options, &group) == LS_OK);
+	sim = lockstep_sim();
+	return group;
+}
+
+/* Bytes that the driver gets back later, after all was freed that could be. */
+static uint64_t put_off(ls_group *group, int device)
+{
+	struct ls_device_stats stats = {.size = sizeof stats};
+	MUST(ls_device_trim(group, 0) == LS_OK); /* marks how far the streams are */
+	MUST(sim_device_sync(sim, device) == SIM_OK);
+	MUST(ls_device_trim(group, 0) == LS_OK);
+	MUST(ls_device_stats(group, &stats) == LS_OK);
+	MUST(stats.reserved == stats.put_off);
+	return stats.put_off;
+}
+
+static void free_some(ls_group *group)
+{
+	void *block;
+	MUST(ls_device_alloc(group, (size_t)4 << 20, NULL, &block) == LS_OK);
+	MUST(ls_device_free(group, block) == LS_OK);
+}
+
+static void *end_in_a_launch(void *argument)
+{
+	ls_group *group = argument;
+	MUST(ls_launch_begin(&group, 1) == LS_OK);
+	free_some(group);
+	MUST(put_off(group, 0) == (size_t)4 << 20);
+	return NULL;
+}
+
+static void a_launch_ends_with_its_thread(void **state)
+{
+	ls_group *group = open_alone("unix:sim-thread-in-launch", "sim:0,free=waits");
+	struct capture capture;
+	pthread_t thread;
+	(void)state;
+	capture_begin(&capture);
+	assert_int_equal(pthread_create(&thread, NULL, end_in_a_launch, group), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	const char *said = capture_end(&capture);
+	assert_non_null(strstr(said, "a thread has ended in the launch that it began by "
+				     "ls_launch_begin, called from bad_use_test.c:"));
+	assert_int_equal(put_off(group, 0), 0);
+	ls_group_close(group);
+}
+
+struct launching {
+	ls_group *group;
+	pthread_barrier_t begun, closed;
+	bool ends;
+};
+
+static void *launch_beyond_the_group(void *argument)
+{
+	struct launching *launching = argument;
+	MUST(ls_launch_begin(&launching->group, 1) == LS_OK);
+	pthread_barrier_wait(&launching->begun);
+	pthread_barrier_wait(&launching->closed);
+	if (launching->ends)
+		MUST(ls_launch_end() == LS_OK);
+	return NULL;
+}
+
+/* Another thread closes the group meanwhile. The device of another rank, for which the driver may
+ * wait as well, gets its memory back nevertheless. */
+static void a_launch_may_outlive_its_group(void **state)
+{
+	(void)state;
+	for (int ends = 0; ends < 2; ends++) {
+		struct launching launching = {.ends = ends};
+		struct capture capture;
+		pthread_t thread;
+		launching.group = open_alone("unix:sim-launch-a", "sim:0,process=1,free=waits");
+		ls_group *other = open_alone("unix:sim-launch-b", "sim:1,process=1");
+		pthread_barrier_init(&launching.begun, NULL, 2);
+		pthread_barrier_init(&launching.closed, NULL, 2);
+		assert_int_equal(pthread_create(&thread, NULL, launch_beyond_the_group, &launching),
+				 0);
+		pthread_barrier_wait(&launching.begun);
+		capture_begin(&capture);
+		ls_group_close(launching.group);
+		free_some(other);
+		assert_int_equal(put_off(other, 1), (size_t)4 << 20);
+		pthread_barrier_wait(&launching.closed);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		const char *said = capture_end(&capture);
+		assert_int_equal(strstr(said, "a thread has ended in the launch") != NULL, !ends);
+		assert_int_equal(put_off(other, 1), 0);
+		ls_group_close(other);
+		pthread_barrier_destroy(&launching.begun);
+		pthread_barrier_destroy(&launching.closed);
+	}
+}
+
 /* Frees a block after its group was closed, and another one opened. */
 static void refuses_blocks_of_a_closed_group(void **state)
 {
@@ -285,6 +392,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
 					   cmocka_unit_test(tells_once_of_a_destroyed_stream),
 					   cmocka_unit_test(closes_a_group_in_a_launch),
+					   cmocka_unit_test(a_launch_ends_with_its_thread),
+					   cmocka_unit_test(a_launch_may_outlive_its_group),
 					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
 					   cmocka_unit_test(devices_that_do_not_exist)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
