@@ -141,6 +141,10 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DEVICE_CAPTURED                  \
 	"LS-DEVICE-CAPTURED", SETTING_LOG_ERROR, \
 		"stream %p of device %s is being captured for a graph, so this call cannot use it%s"
+#define MESSAGE_DEVICE_CAPTURE                                                                   \
+	"LS-DEVICE-CAPTURE", SETTING_LOG_ERROR,                                                  \
+		"stream %p of device %s: a capture for a graph has begun there while this call " \
+		"enqueued its operation, so the operation fails%s"
 #define MESSAGE_DEVICE_EXHAUSTED                  \
 	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
 		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s"

@@ -113,11 +113,16 @@ struct driver_observer {
 	void (*awaits)(void *data, const void *stream);
 };
 
-/* copy, reduce and store put something behind what the stream has, and return. An error says that
- * the call has put nothing there, while what was there before goes on; the plugin has said why in a
- * message. Once the device is broken the three return that status. None waits for the device,
+/* copy, reduce, store and await put something behind what the stream has, and return. An error says
+ * that the call has put nothing there, while what was there before goes on; the plugin has said why
+ * in a message. Once the device is broken the four return that status. None waits for the device,
  * except for room in a full queue. So callers look at `queue` first, and wait themselves
  * (pool/launch.h).
+ *
+ * The program may begin to capture a stream at any time, also between a look (capturing) and one of
+ * these calls. A call on a stream that is being captured puts nothing there, leaves the capture as
+ * it is, and returns LS_UNSUPPORTED without a message. In a graph a store would come late, or again
+ * and again with an old number.
  *
  * open, close, take and give may block, for as long as the driver wants; the others, too, if the
  * program has filled the queue. So all are called with no lock held, as calls that the wait table

@@ -43,7 +43,7 @@ static ls_status put_mark(struct pool *pool, struct pool_stream *stream, void *h
 	wait_foreign_call_begin(pool->options.waiter, "the driver, behind a stream");
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	if (status == LS_OK && captured)
-		status = LS_PENDING;
+		status = LS_UNSUPPORTED;
 	if (status == LS_OK)
 		status = driver->ops->store(driver, handle, &stream->done, number);
 	wait_foreign_call_end(pool->options.waiter);

@@ -38,6 +38,7 @@ struct device_stream {
 	struct device_mark marks[DEVICE_MARKS];
 	int mark_count;
 	bool captured;
+	bool captured_after_look; /* a capture begins when the pool has seen that there is none */
 };
 
 struct device {
@@ -197,10 +198,12 @@ static inline ls_status device_store(struct driver *driver, void *stream, _Atomi
 		return LS_OK;
 	}
 	assert_true(number >= 0);
+	struct device_stream *here = &device->streams[number];
+	assert_true(!here->captured || here->captured_after_look);
+	if (here->captured)
+		return LS_UNSUPPORTED;
 	if (++device->stores == device->store_fails_at)
 		return LS_SYSTEM;
-	struct device_stream *here = &device->streams[number];
-	assert_false(here->captured);
 	assert_true(here->mark_count < DEVICE_MARKS);
 	here->marks[here->mark_count++] = (struct device_mark){here->put, word, value};
 	if (device->runs_in_wait)
@@ -216,6 +219,8 @@ static inline ls_status device_capturing(struct driver *driver, void *stream, bo
 	if (number < 0 && !is_idle_stream(device, stream))
 		return LS_BAD_ARGUMENT;
 	*out = number >= 0 && device->streams[number].captured;
+	if (number >= 0 && device->streams[number].captured_after_look)
+		device->streams[number].captured = true;
 	return LS_OK;
 }
 

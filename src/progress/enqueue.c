@@ -127,6 +127,16 @@ static void await_arrival(struct ls_request *op)
 		op_stream_let_go(&op->base);
 }
 
+/* A capture has begun between the look at the stream and the calls of the driver. */
+static void say_if_captured(const struct world *world, const void *stream, ls_status status)
+{
+	if (status != LS_UNSUPPORTED)
+		return;
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_DEVICE_CAPTURE, stream, world->device->name, from);
+}
+
 static ls_status put_behind(struct ls_request *op, const struct pool_launch *launch, bool *stored)
 {
 	struct waiter *waiter = &op->group->world->waiter;
@@ -138,6 +148,7 @@ static ls_status put_behind(struct ls_request *op, const struct pool_launch *lau
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
 	status = op_stream_enqueue_rest(&op->base, status, launch->done, launch->number, stored);
 	wait_foreign_call_end(waiter);
+	say_if_captured(op->group->world, op->base.stream.handle, status);
 	return status;
 }
 
@@ -220,7 +231,9 @@ ls_status progress_stream_follow(const struct ls_request *op, void *stream)
 	ls_status stored = driver->ops->store(driver, stream, launch.done, launch.number);
 	wait_foreign_call_end(&world->waiter);
 	pool_launch_end(world->device->pool, &launch, stored == LS_OK);
-	return status == LS_OK ? stored : status;
+	status = status == LS_OK ? stored : status;
+	say_if_captured(world, stream, status);
+	return status;
 }
 
 bool progress_stream_is_over(const struct ls_request *op)

@@ -129,11 +129,19 @@ bool sim_is_stream(const struct sim *sim, int device, const void *stream)
 	return false;
 }
 
-static enum sim_error put(struct sim_stream *stream, struct sim_op *op)
+/* For Lockstep: in a capture nothing is put there, and the capture goes on. The driver lock is
+ * held. */
+static enum sim_error put_now(struct sim_stream *stream, struct sim_op *op)
+{
+	bool captured = stream->device->sim->captured == stream;
+	return captured ? SIM_CAPTURED : sim_put(stream, op);
+}
+
+static enum sim_error put_unseen(struct sim_stream *stream, struct sim_op *op)
 {
 	struct sim *sim = stream->device->sim;
 	enum sim_error error = sim_enter(sim, false);
-	return error == SIM_OK ? sim_leave(sim, sim_put(stream, op)) : error;
+	return error == SIM_OK ? sim_leave(sim, put_now(stream, op)) : error;
 }
 
 /* Loads the kernel if this is its first launch; the driver lock is held. */
@@ -261,6 +269,19 @@ enum sim_error sim_launch_using(struct sim_stream *stream, const struct sim_kern
 	return error;
 }
 
+enum sim_error sim_launch_unseen(struct sim_stream *stream, const struct sim_kernel *kernel,
+				 const void *argument, size_t bytes)
+{
+	struct sim *sim = stream->device->sim;
+	struct sim_op op = {.kind = SIM_KERNEL, .kernel = kernel};
+	memcpy(op.argument, argument, bytes);
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	error = load(stream->device, kernel);
+	return sim_leave(sim, error == SIM_OK ? put_now(stream, &op) : error);
+}
+
 enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, size_t bytes)
 {
 	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
@@ -278,14 +299,14 @@ enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, s
 enum sim_error sim_copy_unseen(struct sim_stream *stream, void *to, const void *from, size_t bytes)
 {
 	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
-	return put(stream, &op);
+	return put_unseen(stream, &op);
 }
 
 enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint64_t value,
 			 struct wait_bell *bell)
 {
 	struct sim_op op = {.kind = SIM_STORE, .store = {word, value, bell}};
-	return put(stream, &op);
+	return put_unseen(stream, &op);
 }
 
 enum sim_error sim_await(struct sim_stream *stream, const _Atomic uint64_t *word, uint64_t value)
@@ -298,7 +319,7 @@ enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_
 				uint64_t value)
 {
 	struct sim_op op = {.kind = SIM_AWAIT, .await = {word, value}};
-	return put(stream, &op);
+	return put_unseen(stream, &op);
 }
 
 enum sim_error sim_host(struct sim_stream *stream, void (*function)(void *data), void *data)

@@ -104,7 +104,7 @@ uint64_t sim_held_calls(const struct sim *sim);
 bool sim_is_stream(const struct sim *sim, int device, const void *stream);
 
 /* *word = value; then all devices of the board look again. Wakes the sleepers of `bell`, if it is
- * not NULL. */
+ * not NULL. In a capture it puts nothing there, and returns SIM_CAPTURED. */
 enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint64_t value,
 			 struct wait_bell *bell);
 /* The stream waits until (int64_t)(*word - value) >= 0. */

@@ -24,6 +24,12 @@ static ls_status say(const struct driver *driver, const char *call, enum sim_err
 	return LS_SYSTEM;
 }
 
+/* What a call that puts something behind a stream returns. */
+static ls_status have_put(const struct driver *driver, const char *call, enum sim_error error)
+{
+	return error == SIM_CAPTURED ? LS_UNSUPPORTED : say(driver, call, error);
+}
+
 static ls_status open_driver(struct driver *driver)
 {
 	struct sim_stream *stream;
@@ -45,7 +51,7 @@ static void close_driver(struct driver *driver)
 
 static ls_status copy(struct driver *driver, void *stream, void *to, const void *from, size_t bytes)
 {
-	return say(driver, "sim_copy", sim_copy_unseen(stream, to, from, bytes));
+	return have_put(driver, "sim_copy", sim_copy_unseen(stream, to, from, bytes));
 }
 
 /* ---- reductions: a kernel with its operands on the heap ---- */
@@ -82,23 +88,23 @@ static ls_status reduce(struct driver *driver, void *stream, const struct kernel
 	memcpy(mine->targets, given->targets, (size_t)given->target_count * sizeof(void *));
 	mine->reduce.sources = mine->sources;
 	mine->reduce.targets = mine->targets;
-	enum sim_error error = sim_launch(stream, &reduces, &mine, sizeof mine);
+	enum sim_error error = sim_launch_unseen(stream, &reduces, &mine, sizeof mine);
 	if (error != SIM_OK)
 		free(mine);
-	return say(driver, "sim_launch", error);
+	return have_put(driver, "sim_launch", error);
 }
 
 /* ---- words and memory ---- */
 
 static ls_status store(struct driver *driver, void *stream, _Atomic uint64_t *word, uint64_t value)
 {
-	return say(driver, "sim_store", sim_store(stream, word, value, driver->bell));
+	return have_put(driver, "sim_store", sim_store(stream, word, value, driver->bell));
 }
 
 static ls_status await(struct driver *driver, void *stream, const _Atomic uint64_t *word,
 		       uint64_t value)
 {
-	return say(driver, "sim_await", sim_await_unseen(stream, word, value));
+	return have_put(driver, "sim_await", sim_await_unseen(stream, word, value));
 }
 
 static void signal(struct driver *driver, _Atomic uint64_t *word, uint64_t value)

@@ -179,10 +179,14 @@ void *sim_host_main(void *sim);
  * capture. */
 enum sim_error sim_enter(struct sim *sim, bool waits);
 enum sim_error sim_leave(struct sim *sim, enum sim_error error);
-/* sim_copy and sim_await, of which the observer is not told. */
+/* sim_copy, sim_await and sim_launch, of which the observer is not told. In a capture they put
+ * nothing there, and return SIM_CAPTURED; the capture goes on. `argument` has at most
+ * SIM_ARGUMENT_BYTES. */
 enum sim_error sim_copy_unseen(struct sim_stream *stream, void *to, const void *from, size_t bytes);
 enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_t *word,
 				uint64_t value);
+enum sim_error sim_launch_unseen(struct sim_stream *stream, const struct sim_kernel *kernel,
+				 const void *argument, size_t bytes);
 /* Set on the thread of host functions. */
 extern _Thread_local bool sim_in_host_function;
 
