@@ -148,6 +148,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DEVICE_EXHAUSTED                  \
 	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
 		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s"
+#define MESSAGE_DEVICE_LIMIT                  \
+	"LS-DEVICE-LIMIT", SETTING_LOG_ERROR, \
+		"%zu bytes more on device %s would exceed the limit of %zu (ls_device_limit): %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s. Free blocks, or raise the limit"
 #define MESSAGE_DEVICE_NO_BLOCK \
 	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%s: %p is no block of device %s%s"
 #define MESSAGE_DEVICE_FREED \

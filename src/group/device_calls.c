@@ -189,6 +189,16 @@ ls_status ls_device_trim(ls_group *group, size_t keep_bytes)
 	return LS_OK;
 }
 
+ls_status ls_device_limit(ls_group *group, size_t bytes)
+{
+	ls_status status = check_device("ls_device_limit", group);
+	if (status != LS_OK)
+		return status;
+	wait_thread_enter(&group->waiter);
+	pool_limit(group->world->device->pool, bytes);
+	return LS_OK;
+}
+
 ls_status ls_device_forget(ls_group *group, void *stream)
 {
 	ls_status status = check_device("ls_device_forget", group);

@@ -267,6 +267,17 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 	return has_room ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
+/* ---- the limit ---- */
+
+void pool_limit(struct pool *pool, size_t bytes)
+{
+	lock_pool_acquire(&pool->lock);
+	pool->options.limit_bytes = bytes;
+	pool->puts++; /* a thread that waits for memory tries again */
+	lock_pool_release(&pool->lock);
+	pool_gate_tell(pool->options.gate);
+}
+
 /* ---- what there is ---- */
 
 /* The block that has this address; NULL: the address is not of this pool. */

@@ -95,6 +95,9 @@ LS_CHECKED ls_status pool_free(struct pool *pool, void *block,
 LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
 
+/* Changes the limit, for all that the driver is asked for from now on. 0: no limit. */
+void pool_limit(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
+
 /* Gives back segments without a live or pending block, until at most keep_bytes are reserved. What
  * streams still use, or what the driver would have to wait for, follows later, in other calls. */
 void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;

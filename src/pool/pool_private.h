@@ -224,6 +224,13 @@ void pool_launches_close(struct pool *pool);
 
 /* ---- reclaim.c ---- */
 
+/* The bytes of a new segment for this request. */
+static inline size_t pool_segment_bytes(size_t bytes)
+{
+	return bytes <= POOL_SMALL_BYTES ? POOL_SEGMENT_BYTES
+					 : pool_round(bytes, POOL_SEGMENT_BYTES);
+}
+
 /* Gives back idle segments, so that a new one for this many bytes leaves little reserved beyond the
  * peak. False: idle segments are too few, or in use, or the driver's give waits. */
 bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;

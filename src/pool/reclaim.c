@@ -10,12 +10,6 @@
 
 /* ---- from the driver ---- */
 
-static size_t segment_bytes(size_t bytes)
-{
-	return bytes <= POOL_SMALL_BYTES ? POOL_SEGMENT_BYTES
-					 : pool_round(bytes, POOL_SEGMENT_BYTES);
-}
-
 /* Count bytes that go to the gate; and those that the driver or the pool gets back from it. */
 static void count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
@@ -51,8 +45,8 @@ static size_t owned_bytes(const struct pool *pool) LOCK_REQUIRES(pool)
  * together. */
 static bool reserve_bytes(struct pool *pool, size_t bytes)
 {
-	size_t limit = pool->options.limit_bytes;
 	lock_pool_acquire(&pool->lock);
+	size_t limit = pool->options.limit_bytes;
 	size_t taken = owned_bytes(pool) + pool->reserved + pool_put_off(pool);
 	bool fits = limit == 0 || (bytes <= limit && taken <= limit - bytes);
 	if (fits)
@@ -100,7 +94,7 @@ static bool add_segment(struct pool *pool, struct pool_segment *segment, int str
 ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 {
 	struct pool_gate *gate = pool->options.gate;
-	size_t wanted = segment_bytes(bytes), reserved = 0;
+	size_t wanted = pool_segment_bytes(bytes), reserved = 0;
 	struct pool_due *due = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
 	struct pool_segment *segment = (struct pool_segment *)due;
 	ls_status status = LS_OK;
@@ -219,7 +213,10 @@ static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES
 	size_t peak = trace_memory_get(&pool->counters->live) + bytes;
 	if (peak < trace_memory_get(&pool->counters->peak_live))
 		peak = trace_memory_get(&pool->counters->peak_live);
-	return peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
+	size_t most =
+		peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
+	size_t limit = pool->options.limit_bytes;
+	return limit > 0 && limit < most ? limit : most;
 }
 
 /* A program of steps would take again in each step what was given back in the last one. So a 256th
@@ -227,7 +224,7 @@ static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES
  * give waits for the device it gives nothing back: that happens only when there is no memory. */
 bool pool_make_room(struct pool *pool, size_t bytes)
 {
-	size_t wanted = segment_bytes(bytes);
+	size_t wanted = pool_segment_bytes(bytes);
 	if (pool->options.driver->ops->give_waits)
 		return false;
 	lock_pool_acquire(&pool->lock);
