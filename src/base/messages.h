@@ -305,6 +305,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RACE-FREED", SETTING_LOG_ERROR,                                                    \
 		"%s%s%s uses the memory at %p, which %s%s has freed. Free it after the call; " \
 		"streams that use it may still have work then"
+#define MESSAGE_RACE_CHANGED                  \
+	"LS-RACE-CHANGED", SETTING_LOG_ERROR, \
+		"the program has changed the buffer that %s sends, or has unmapped it, before the operation was complete. Wait for it first: by ls_wait, ls_test or its callback"
 #define MESSAGE_RACE_NONE                                                                            \
 	"LS-RACE-NONE", SETTING_LOG_ERROR,                                                           \
 		"ls_group_open: no memory (%zu bytes) to look for operations that touch one buffer " \

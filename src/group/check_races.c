@@ -117,14 +117,16 @@ static ls_status say_freed(const struct world *world, const struct races_who *wh
 static struct races_use use_of(const ls_group *group, const struct op_call *call,
 			       const struct ls_call_options *options, const void *site)
 {
-	struct races_use use = {
-		.who = {.name = trace_kind_name(call->kind),
-			.group = group->id,
-			.site = site,
-			.stream = options->stream},
-		.parts = {{call->send.address, call->send.address ? call->send.bytes : 0, false},
-			  {call->recv.address, call->recv.address ? call->recv.bytes : 0, true}},
-		.is_collective = op_is_collective(call->kind)};
+	struct races_use use = {.who = {.name = trace_kind_name(call->kind),
+					.group = group->id,
+					.site = site,
+					.stream = options->stream},
+				.parts = {{.address = call->send.address,
+					   .bytes = call->send.address ? call->send.bytes : 0},
+					  {.address = call->recv.address,
+					   .bytes = call->recv.address ? call->recv.bytes : 0,
+					   .writes = true}},
+				.is_collective = op_is_collective(call->kind)};
 	if (options->label)
 		snprintf(use.who.label, sizeof use.who.label, "%s", options->label);
 	return use;
@@ -168,6 +170,8 @@ ls_status group_races_enter(ls_group *group, const struct op_call *call,
 		return LS_OK;
 	if (is_freed(world, &use, &address, &freer))
 		return say_freed(world, &use.who, address, &freer);
+	if (!options->stream)
+		races_sum_up(&use);
 	if (races_begin(world->races, &use, access, &conflict))
 		return LS_OK;
 	/* A message may have arrived unnoticed, and its operation be over. */
@@ -277,7 +281,8 @@ static bool compare_ranges(struct world *world, const struct driver_touch *touch
 	uint64_t ticket;
 	for (int i = 0; i < RACES_PARTS && first + i < touch->count; i++) {
 		const struct driver_range *range = &touch->ranges[first + i];
-		use.parts[i] = (struct races_part){range->address, range->bytes, range->writes};
+		use.parts[i] = (struct races_part){
+			.address = range->address, .bytes = range->bytes, .writes = range->writes};
 	}
 	if (races_begin(world->races, &use, &ticket, &conflict))
 		return true;

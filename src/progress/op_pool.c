@@ -8,6 +8,7 @@
 #include "base/messages.h"
 #include "races/races.h"
 #include "progress/progress.h"
+#include "progress/warn.h"
 
 void progress_pool_init(struct world_pool *pool)
 {
@@ -191,6 +192,17 @@ static void end_access(struct ls_request *op)
 		races_end(op->group->world->races, op->access);
 }
 
+/* Fails the group if the program has changed what the operation was to send. Call before another
+ * thread may know that the operation is over. A block that was handed over is the receiver's. */
+static ls_status check_access(struct ls_request *op, ls_status status)
+{
+	if (!op->access || status != LS_OK || op->base.p2p.hands_over_block ||
+	    races_is_unchanged(op->group->world->races, op->access))
+		return status;
+	progress_fail_changed(op);
+	return LS_ABORTED;
+}
+
 void progress_op_discard(struct ls_request *op)
 {
 	end_access(op);
@@ -210,6 +222,7 @@ void progress_op_complete(struct ls_request *op, ls_status status)
 	bool pooled = op->pooled;
 	if (op->on_stream)
 		progress_stream_resume(op);
+	status = check_access(op, status);
 	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {
 		atomic_store(&op->status_read, true);

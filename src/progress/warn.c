@@ -5,6 +5,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "diagnose/diagnose.h"
+#include "failure/failure.h"
 #include "world/registry.h"
 #include "progress/warn.h"
 
@@ -76,6 +77,15 @@ void progress_warn_device(const struct ls_request *op)
 	char text[PROGRESS_DESCRIBED_BYTES];
 	describe_one(op, text, sizeof text);
 	MESSAGE_SAY(MESSAGE_GROUP_DEVICE, text);
+}
+
+void progress_fail_changed(const struct ls_request *op)
+{
+	char text[PROGRESS_DESCRIBED_BYTES], note[PROGRESS_DESCRIBED_BYTES + 64];
+	describe_one(op, text, sizeof text);
+	MESSAGE_SAY(MESSAGE_RACE_CHANGED, text);
+	snprintf(note, sizeof note, "the program has changed what %s sends", text);
+	failure_abort(op->group, note, false);
 }
 
 void progress_warn_dropped(struct ls_request *op, const void *site)

@@ -13,6 +13,8 @@ bool progress_first_time(ls_group *group, const void *site);
 void progress_describe(const struct ls_request *op, char *out, size_t bytes);
 /* The operation has failed, and waits for a device. Not for batches and shared handles. */
 void progress_warn_device(const struct ls_request *op);
+/* The program has changed what the operation was to send: fails the group. */
+void progress_fail_changed(const struct ls_request *op);
 /* The handle was freed at `site` although its status was never read. */
 void progress_warn_dropped(struct ls_request *op, const void *site);
 /* The group is closed while `count` operations are under way. first: NULL if it has just ended.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Compares a use that is to begin with those that are under way. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/messages.h"
 #include "races/races_private.h"
@@ -86,8 +87,8 @@ static bool is_before(const struct races *races, const struct races_entry *entry
 
 /* ---- what is the same memory ---- */
 
-static bool find_overlap(const struct races_part *a, const struct races_part *b,
-			 struct races_conflict *out)
+bool races_overlap(const struct races_part *a, const struct races_part *b,
+		   struct races_conflict *out)
 {
 	uintptr_t a_at = (uintptr_t)a->address, b_at = (uintptr_t)b->address;
 	uintptr_t begin = a_at > b_at ? a_at : b_at;
@@ -131,7 +132,7 @@ static bool races_with(const struct races *races, const struct races_entry *entr
 	for (int i = 0; i < RACES_PARTS; i++)
 		for (int j = 0; j < RACES_PARTS; j++) {
 			const struct races_part *a = &entry->use.parts[i], *b = &later->parts[j];
-			if ((!a->writes && !b->writes) || !find_overlap(a, b, out) ||
+			if ((!a->writes && !b->writes) || !races_overlap(a, b, out) ||
 			    is_before(races, entry, later, slot, b->writes))
 				continue;
 			out->earlier = entry->use.who;
@@ -222,6 +223,17 @@ void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t
 	lock_races_release(&races->lock);
 }
 
+bool races_parts(struct races *races, uint64_t ticket, struct races_part *out)
+{
+	lock_races_acquire(&races->lock);
+	size_t i;
+	bool found = find_use(races, ticket, &i);
+	if (found)
+		memcpy(out, races->entries[i].use.parts, sizeof races->entries[i].use.parts);
+	lock_races_release(&races->lock);
+	return found;
+}
+
 void races_end(struct races *races, uint64_t ticket)
 {
 	lock_races_acquire(&races->lock);
@@ -248,7 +260,7 @@ static bool is_covered(struct races *races, const struct races_entry *entry, voi
 bool races_may_free(struct races *races, const void *address, uint64_t bytes, void *const *streams,
 		    int count, struct races_conflict *out)
 {
-	const struct races_part block = {address, bytes, true};
+	const struct races_part block = {.address = address, .bytes = bytes, .writes = true};
 	const struct races_key key = key_of(&block, 1);
 	bool fine = true;
 	lock_races_acquire(&races->lock);
@@ -258,7 +270,7 @@ bool races_may_free(struct races *races, const void *address, uint64_t bytes, vo
 			continue;
 		const struct races_entry *entry = &races->entries[i];
 		for (int j = 0; j < RACES_PARTS && fine; j++)
-			fine = !find_overlap(&entry->use.parts[j], &block, out) ||
+			fine = !races_overlap(&entry->use.parts[j], &block, out) ||
 			       is_covered(races, entry, streams, count);
 		if (!fine)
 			out->earlier = entry->use.who;
@@ -269,7 +281,7 @@ bool races_may_free(struct races *races, const void *address, uint64_t bytes, vo
 
 void races_allocated(struct races *races, const void *address, uint64_t bytes)
 {
-	const struct races_part block = {address, bytes, true};
+	const struct races_part block = {.address = address, .bytes = bytes, .writes = true};
 	const struct races_key key = key_of(&block, 1);
 	lock_races_acquire(&races->lock);
 	for (size_t i = races->count; i > 0; i--)
@@ -290,7 +302,7 @@ void races_freed(struct races *races, const void *address, uint64_t bytes,
 bool races_who_freed(struct races *races, const void *address, uint64_t bytes, const void **part,
 		     struct races_who *out)
 {
-	const struct races_part all = {address, bytes, false};
+	const struct races_part all = {.address = address, .bytes = bytes};
 	struct races_conflict common;
 	bool found = false;
 	lock_races_acquire(&races->lock);
@@ -298,8 +310,8 @@ bool races_who_freed(struct races *races, const void *address, uint64_t bytes, c
 		const struct races_block *block = &races->freed[(i - 1) % RACES_FREED];
 		if (races->freed_count - (i - 1) > RACES_FREED)
 			break;
-		const struct races_part freed = {block->address, block->bytes, false};
-		found = find_overlap(&freed, &all, &common);
+		const struct races_part freed = {.address = block->address, .bytes = block->bytes};
+		found = races_overlap(&freed, &all, &common);
 		if (found) {
 			*part = common.address;
 			*out = block->who;

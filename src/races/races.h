@@ -25,6 +25,9 @@ struct races_part {
 	const void *address;
 	uint64_t bytes; /* 0: no part */
 	bool writes;
+	/* The operation reads this part on the host: what races_sum has made of it before. */
+	bool has_sum;
+	uint64_t sum;
 };
 
 /* Who touches memory. The strings stay as long as the use. */
@@ -68,6 +71,16 @@ void races_watch(struct races *races);
  * never count as a race. */
 bool races_begin(struct races *races, const struct races_use *use, uint64_t *ticket,
 		 struct races_conflict *out) LOCK_AVOIDS(races);
+/* Call before races_begin for an operation that reads its buffers on the host, where the program
+ * may not store to them until it is over: sums up the parts that it only reads. */
+void races_sum_up(struct races_use *use);
+/* Whether these parts are as they were then; also true for other uses, and if the use of the ticket
+ * is over. */
+bool races_is_unchanged(struct races *races, uint64_t ticket) LOCK_AVOIDS(races);
+/* A hash of the bytes. False: they cannot be read, because the processor must not, or a container
+ * forbids process_vm_readv. */
+bool races_sum(const void *address, uint64_t bytes, uint64_t *out);
+
 /* The use's number in its group is known. Here and below: nothing happens if the use of the ticket
  * is over. */
 void races_number(struct races *races, uint64_t ticket, uint64_t number) LOCK_AVOIDS(races);

@@ -33,7 +33,7 @@ static inline uint64_t touch(struct fixture *fixture, const char *name, const vo
 			     char *at, uint64_t bytes, bool writes)
 {
 	const struct races_use use = {.who = {.name = name, .stream = stream},
-				      .parts = {{at, bytes, writes}}};
+				      .parts = {{.address = at, .bytes = bytes, .writes = writes}}};
 	uint64_t ticket;
 	bool fine = races_begin(fixture->races, &use, &ticket, &fixture->conflict);
 	assert_true(fine == (ticket != 0));
@@ -59,10 +59,11 @@ static inline bool is_first(const struct fixture *fixture, const char *name)
 static inline bool collective(struct fixture *fixture, uint32_t group, const void *stream,
 			      bool gives, bool gets)
 {
-	const struct races_use use = {.who = {.name = "c", .group = group, .stream = stream},
-				      .parts = {{gives ? buffer : NULL, gives ? 100 : 0, false},
-						{gets ? buffer : NULL, gets ? 100 : 0, true}},
-				      .is_collective = true};
+	const struct races_use use = {
+		.who = {.name = "c", .group = group, .stream = stream},
+		.parts = {{.address = gives ? buffer : NULL, .bytes = gives ? 100 : 0},
+			  {.address = gets ? buffer : NULL, .bytes = gets ? 100 : 0, .writes = true}},
+		.is_collective = true};
 	uint64_t ticket;
 	return races_begin(fixture->races, &use, &ticket, &fixture->conflict);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share. All functions here need the lock. */
+ * What the files of this room share. All functions here need the lock, but for those of races.c. */
 #ifndef RACES_RACES_PRIVATE_H
 #define RACES_RACES_PRIVATE_H
 
@@ -72,6 +72,14 @@ void *races_grow(void *array, size_t count, size_t *room, size_t element_bytes);
 void races_remove(struct races *races, size_t index) LOCK_REQUIRES(races);
 /* Drops the entries that are over. */
 void races_drop(struct races *races) LOCK_REQUIRES(races);
+
+/* ---- races.c ---- */
+
+/* Whether both have bytes in common: these are in *out. Needs no lock. */
+bool races_overlap(const struct races_part *a, const struct races_part *b,
+		   struct races_conflict *out);
+/* Copies the parts of a use; false: it is over. Takes the lock. */
+bool races_parts(struct races *races, uint64_t ticket, struct races_part *out) LOCK_AVOIDS(races);
 
 /* ---- clocks.c ---- */
 

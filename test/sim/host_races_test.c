@@ -140,6 +140,65 @@ static void blocks_that_are_sent(struct rank *rank)
 	MUST(sum_two(rank, mine, mine) == LS_OK);
 }
 
+/* ---- stores of the program ---- */
+
+/* Rank 0 stores to what an operation is to send, before the operation is complete. changes: the
+ * store changes something. */
+static void store_too_early(struct rank *rank, ls_group *group, bool sends, bool changes)
+{
+	static int32_t out[LONG], in[RANKS][LONG], mine[RANKS][COUNT];
+	ls_request *op = NULL;
+	ls_status status = LS_OK;
+	struct ls_failure failure = {.size = sizeof failure};
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
+	if (rank->rank > 0)
+		await_step(1);
+	if (!sends)
+		status = ls_allreduce(group, rank->rank == 0 ? out : mine[rank->rank],
+				      in[rank->rank], COUNT, LS_INT32, LS_SUM, &options);
+	else if (rank->rank == 0)
+		status = ls_isend(group, out, LONG, LS_INT32, 1, NULL, &op);
+	else if (rank->rank == 1)
+		status = ls_recv(group, in[1], LONG, LS_INT32, 0, NULL);
+	MUST(status == LS_OK || (changes && status == LS_ABORTED));
+	if (rank->rank == 0) {
+		out[COUNT - 1] += changes;
+		allow(1);
+	}
+	if (op)
+		status = ls_wait(op, 0);
+	ls_request_free(op);
+	MUST(status == LS_OK || (changes && status == LS_ABORTED));
+	MUST(rank->rank > 0 || (status == LS_ABORTED) == changes);
+	MUST(ls_group_failure(group, &failure) == LS_OK);
+	if (rank->rank > 0 || !changes)
+		return;
+	MUST(strstr(failure.text, "the program has changed what "));
+	MUST(strstr(failure.text, sends ? "send #" : "all-reduce #"));
+	MUST(strstr(failure.text, "host_races_test.c:"));
+}
+
+static bool sends_it, changes_it;
+
+static void store(struct rank *rank)
+{
+	ls_group *group; /* it fails, and the world does not */
+	MUST(ls_group_split(rank->group, 0, rank->rank, &group) == LS_OK);
+	store_too_early(rank, group, sends_it, changes_it);
+	MUST(ls_barrier(rank->group, NULL) == LS_OK);
+	ls_group_close(group);
+}
+
+static void stores(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		sends_it = i % 2;
+		changes_it = i / 2;
+		check_job(store);
+	}
+}
+
 /* After a failure buffers belong to the program again, also for use in another group. */
 static void after_failure(struct rank *rank)
 {
@@ -182,6 +241,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(on_the_host),
+		cmocka_unit_test(stores),
 		cmocka_unit_test(failures),
 	};
 	if (setenv("LOCKSTEP_CHECK", "1", 1) != 0)
