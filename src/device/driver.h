@@ -157,6 +157,8 @@ struct driver_ops {
 	 * and locks may be held. */
 	void (*signal)(struct driver *driver, _Atomic uint64_t *word, uint64_t value);
 	/* At least this many bytes, aligned to 512; the content is undefined. Waits for no stream.
+	 * A thread of the program may be capturing a stream: take and give leave the capture valid
+	 * (CUDA: cuThreadExchangeStreamCaptureMode with CU_STREAM_CAPTURE_MODE_RELAXED around).
 	 * Errors: LS_OUT_OF_MEMORY, without a message, as the caller can try something else;
 	 * LS_SYSTEM, with one. */
 	LS_CHECKED ls_status (*take)(struct driver *driver, size_t bytes,

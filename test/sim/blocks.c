@@ -76,15 +76,25 @@ static enum sim_error take(struct sim_device *device, size_t bytes, void **out)
 	return SIM_OUT_OF_MEMORY;
 }
 
-enum sim_error sim_alloc(struct sim *sim, int device, size_t bytes, void **out)
+static enum sim_error alloc(struct sim *sim, int device, size_t bytes, void **out, bool captures)
 {
 	*out = NULL;
 	if (device < 0 || device >= sim->options.devices || bytes == 0)
 		return SIM_BAD_VALUE;
-	enum sim_error error = sim_enter(sim, true);
+	enum sim_error error = sim_enter(sim, !captures);
 	if (error != SIM_OK)
 		return error;
 	return sim_leave(sim, take(&sim->devices[device], bytes, out));
+}
+
+enum sim_error sim_alloc(struct sim *sim, int device, size_t bytes, void **out)
+{
+	return alloc(sim, device, bytes, out, false);
+}
+
+enum sim_error sim_alloc_relaxed(struct sim *sim, int device, size_t bytes, void **out)
+{
+	return alloc(sim, device, bytes, out, true);
 }
 
 static struct sim_device *find(struct sim *sim, const void *address, int *block)
@@ -149,6 +159,12 @@ enum sim_error sim_free(struct sim *sim, void *address)
 	if (!address)
 		return SIM_OK;
 	enum sim_error error = sim_enter(sim, true);
+	return error == SIM_OK ? sim_leave(sim, free_locked(sim, address)) : error;
+}
+
+enum sim_error sim_free_relaxed(struct sim *sim, void *address)
+{
+	enum sim_error error = sim_enter(sim, false);
 	return error == SIM_OK ? sim_leave(sim, free_locked(sim, address)) : error;
 }
 

@@ -115,14 +115,14 @@ static void signal(struct driver *driver, _Atomic uint64_t *word, uint64_t value
 static ls_status take(struct driver *driver, size_t bytes, struct driver_segment *out)
 {
 	void *address;
-	enum sim_error error = sim_alloc(of(driver), driver->index, bytes, &address);
+	enum sim_error error = sim_alloc_relaxed(of(driver), driver->index, bytes, &address);
 	*out = (struct driver_segment){.address = address, .bytes = bytes};
 	return error == SIM_OUT_OF_MEMORY ? LS_OUT_OF_MEMORY : say(driver, "sim_alloc", error);
 }
 
 static ls_status give(struct driver *driver, const struct driver_segment *segment)
 {
-	return say(driver, "sim_free", sim_free(of(driver), segment->address));
+	return say(driver, "sim_free", sim_free_relaxed(of(driver), segment->address));
 }
 
 static ls_status capturing(struct driver *driver, void *stream, bool *out)

@@ -187,6 +187,9 @@ enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_
 				uint64_t value);
 enum sim_error sim_launch_unseen(struct sim_stream *stream, const struct sim_kernel *kernel,
 				 const void *argument, size_t bytes);
+/* sim_alloc and sim_free, also while a stream is captured; the capture stays valid. */
+enum sim_error sim_alloc_relaxed(struct sim *sim, int device, size_t bytes, void **out);
+enum sim_error sim_free_relaxed(struct sim *sim, void *address);
 /* Set on the thread of host functions. */
 extern _Thread_local bool sim_in_host_function;
 
