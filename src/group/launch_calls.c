@@ -183,15 +183,30 @@ ls_status ls_launch_begin(ls_group *const *groups, int count)
 	return status;
 }
 
+static bool is_listed(const ls_group *group)
+{
+	for (int i = 0; i < launch->group_count; i++)
+		if (launch->groups[i] == group)
+			return true;
+	return false;
+}
+
+/* The device is closed with the world group, and then the driver must get its memory back. */
+static bool would_wait_for_launch(const ls_group *group)
+{
+	const struct world_device *device = group->world->device;
+	return group->id == WORLD_GROUP_ID && device && has_gate(device->gate);
+}
+
 void group_launch_close(const ls_group *group)
 {
-	for (int i = 0; launch && i < launch->group_count; i++) {
-		if (launch->groups[i] != group)
-			continue;
-		group_bad_state("ls_group_close", "this thread", "in a launch of the group",
-				"in none: call ls_launch_end first. The launch ends here");
-		close_gates();
-	}
+	if (!launch || (!is_listed(group) && !would_wait_for_launch(group)))
+		return;
+	group_bad_state("ls_group_close", "this thread",
+			is_listed(group) ? "in a launch of the group"
+					 : "in a launch that the group's device waits for",
+			"in none: call ls_launch_end first. The launch ends here");
+	close_gates();
 }
 
 void group_launch_note(ls_status status)

@@ -212,6 +212,30 @@ static void a_launch_ends_with_its_thread(void **state)
 	ls_group_close(group);
 }
 
+/* The launch is of another group, whose device shares the driver: to wait for it would be in vain,
+ * as this thread cannot end it meanwhile. */
+static void a_launch_ends_if_it_would_be_waited_for(void **state)
+{
+	(void)state;
+	for (int part = 0; part < 2; part++) {
+		ls_group *group = open_alone("unix:sim-launch-c", "sim:0,process=1,free=waits");
+		ls_group *other = open_alone("unix:sim-launch-d", "sim:1,process=1"),
+			 *listed = group;
+		struct capture capture;
+		if (part)
+			assert_int_equal(ls_group_split(other, 0, 0, &listed), LS_OK);
+		assert_int_equal(ls_launch_begin(&listed, 1), LS_OK);
+		free_some(other);
+		capture_begin(&capture);
+		ls_group_close(other);
+		const char *said = capture_end(&capture);
+		assert_non_null(strstr(said, "in a launch that the group's device waits for, but"));
+		assert_null(strstr(said, "stays allocated"));
+		assert_int_equal(ls_launch_end(), LS_BAD_ARGUMENT);
+		ls_group_close(group);
+	}
+}
+
 struct launching {
 	ls_group *group;
 	pthread_barrier_t begun, closed;
@@ -393,6 +417,7 @@ int main(void)
 					   cmocka_unit_test(tells_once_of_a_destroyed_stream),
 					   cmocka_unit_test(closes_a_group_in_a_launch),
 					   cmocka_unit_test(a_launch_ends_with_its_thread),
+					   cmocka_unit_test(a_launch_ends_if_it_would_be_waited_for),
 					   cmocka_unit_test(a_launch_may_outlive_its_group),
 					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
 					   cmocka_unit_test(devices_that_do_not_exist)};
