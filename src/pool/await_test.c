@@ -297,6 +297,30 @@ static void a_signal_handler_does_not_end_the_close(void **state)
 	close_interrupted(true);
 }
 
+/* Nobody says any more that a stream is done which was destroyed, so nobody waits for that. */
+static void a_destroyed_stream_is_not_waited_for(void **state)
+{
+	(void)state;
+	for (int recorded = 0; recorded < 2; recorded++) {
+		struct device *device = device_new(false);
+		void *block = take_block(device, 40 * MIB, !recorded), *more;
+		uint64_t until_ns = limit();
+		device_launch(device, 1, block, 40 * MIB);
+		if (recorded)
+			record_block(device, block, 1);
+		device->streams[1].gone = true;
+		free_block(device, block);
+		pool_trim(device->pool, 0); /* tries to learn how far it is */
+		assert_int_equal(
+			pool_alloc(device->pool, 44 * MIB, &device->streams[0], until_ns, &more),
+			LS_OUT_OF_MEMORY);
+		assert_true(clock_now_ns() < until_ns);
+		device_run_all(device);
+		pool_forget(device->pool, &device->streams[1]);
+		device_end(device);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +331,7 @@ int main(void)
 		cmocka_unit_test(a_launch_of_another_rank_ends_the_wait),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_wait_for_memory),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_close),
+		cmocka_unit_test(a_destroyed_stream_is_not_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ struct device_stream {
 	struct device_mark marks[DEVICE_MARKS];
 	int mark_count;
 	bool captured;
+	bool gone;                /* the program has destroyed it */
 	bool captured_after_look; /* a capture begins when the pool has seen that there is none */
 };
 
@@ -216,7 +217,7 @@ static inline ls_status device_capturing(struct driver *driver, void *stream, bo
 	struct device *device = device_of(driver);
 	int number = stream_of(device, stream);
 	assert_int_equal(lock_held_mask(), 0);
-	if (number < 0 && !is_idle_stream(device, stream))
+	if (number < 0 ? !is_idle_stream(device, stream) : device->streams[number].gone)
 		return LS_BAD_ARGUMENT;
 	*out = number >= 0 && device->streams[number].captured;
 	if (number >= 0 && device->streams[number].captured_after_look)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
  * streams.c: which streams there are. marks.c: how far they are. queues.c: room in their queues.
- * reclaim.c: what the driver gets back. contents.c: what the pool has. pool.c: the calls. */
+ * reclaim.c: what the driver gets back. close.c: the end. contents.c: what the pool has. pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
@@ -231,6 +231,8 @@ static inline size_t pool_segment_bytes(size_t bytes)
 					 : pool_round(bytes, POOL_SEGMENT_BYTES);
 }
 
+/* Counts bytes that go to the gate. */
+void pool_count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool);
 /* Gives back idle segments, so that a new one for this many bytes leaves little reserved beyond the
  * peak. False: idle segments are too few, or in use, or the driver's give waits. */
 bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;
@@ -247,6 +249,10 @@ struct pool_patience {
 	uint64_t since_ns; /* when it first waited; 0: it has not */
 	uint64_t deadline_ns;
 };
+/* Waits until a stream, a launch or another thread may have freed something since `moment`; a
+ * signal handler does not end that for the caller, as LS_INTERRUPTED is a status of groups. */
+LS_CHECKED ls_status pool_wait_for_any(struct pool *pool, uint64_t moment,
+				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 /* Waits until memory may have come back since that moment. LS_OUT_OF_MEMORY: none will come back,
  * or this thread must not wait. */
 LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,

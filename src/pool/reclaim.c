@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Takes segments from the driver, and gives them back. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/messages.h"
 #include "pool/pool_private.h"
 
 /* ---- from the driver ---- */
 
-/* Count bytes that go to the gate; and those that the driver or the pool gets back from it. */
-static void count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
+void pool_count_offered(struct pool *pool, size_t bytes)
 {
 	trace_memory_add(&pool->counters->put_off, bytes);
 	atomic_fetch_add(&pool->offered, bytes);
 }
 
+/* Counts bytes that the driver or the pool gets back from the gate. */
 static void count_returned(struct pool *pool, size_t bytes, size_t reserved)
 {
 	lock_pool_acquire(&pool->lock);
@@ -85,7 +82,7 @@ static bool add_segment(struct pool *pool, struct pool_segment *segment, int str
 	if (prepared)
 		pool_add_segment(pool, segment, stream);
 	else /* the segment goes back */
-		count_offered(pool, segment->due.segment.bytes);
+		pool_count_offered(pool, segment->due.segment.bytes);
 	trace_memory_raise(&pool->counters->peak_reserved, owned_bytes(pool) + pool_put_off(pool));
 	lock_pool_release(&pool->lock);
 	return prepared;
@@ -133,7 +130,7 @@ static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
 			continue;
 		}
 		pool_remove_segment(pool, segment);
-		count_offered(pool, segment->due.segment.bytes);
+		pool_count_offered(pool, segment->due.segment.bytes);
 		return segment;
 	}
 	return NULL;
@@ -289,9 +286,7 @@ uint64_t pool_moment(struct pool *pool)
 	return moment;
 }
 
-/* Waits until a stream, a launch or another thread may have freed something since `moment`; a
- * signal handler does not end that for the caller, as LS_INTERRUPTED is a status of groups. */
-static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_patience *patience)
+ls_status pool_wait_for_any(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
 	uint64_t deadline_ns = patience->deadline_ns;
 	struct pool_gate *gate = pool->options.gate;
@@ -325,15 +320,29 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_pa
 	return comes_back ? LS_OK : status;
 }
 
+/* Whether all streams that use the block may still tell that they are done. One that the program
+ * has destroyed never does. */
+static bool may_come(const struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	for (const struct pool_use *use = block->uses; use; use = use->next)
+		if (pool->streams[use->stream].is_gone &&
+		    !pool_stream_has_reached(pool, use->stream, use->number))
+			return false;
+	return true;
+}
+
 /* Whether memory is to come back without a call of the program. */
 static bool is_some_to_come(struct pool *pool)
 {
 	bool some = pool_put_off(pool) > 0;
 	lock_pool_acquire(&pool->lock);
-	some |= pool->pending != NULL;
-	for (int i = 0; i < pool->stream_count; i++)
-		some |= !pool->streams[i].forgotten &&
-			pool->streams[i].wanted > atomic_load(&pool->streams[i].done);
+	for (const struct pool_block *block = pool->pending; block && !some; block = block->next)
+		some = may_come(pool, block);
+	for (int i = 0; i < pool->stream_count && !some; i++) {
+		const struct pool_stream *stream = &pool->streams[i];
+		some = !stream->forgotten && !stream->is_gone &&
+		       stream->wanted > atomic_load(&stream->done);
+	}
 	lock_pool_release(&pool->lock);
 	return some && atomic_load(&pool->options.driver->broken) == 0;
 }
@@ -346,144 +355,6 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_pati
 		return LS_OK;
 	if (pool_gate_is_open_here() || !some)
 		return LS_OUT_OF_MEMORY;
-	ls_status status = wait_for_any(pool, moment, patience);
+	ls_status status = pool_wait_for_any(pool, moment, patience);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
-}
-
-/* ---- the end ---- */
-
-/* A stream may have work for any block of the pool, whoever was said to use it. */
-static bool all_have_reached(struct pool *pool, const uint64_t *numbers)
-{
-	bool all = true;
-	lock_pool_acquire(&pool->lock);
-	for (int i = 0; i < pool->stream_count; i++) {
-		if (pool_stream_has_reached(pool, i, numbers[i]))
-			continue;
-		pool_want(pool, i, numbers[i]);
-		all = false;
-	}
-	lock_pool_release(&pool->lock);
-	return all;
-}
-
-static ls_status await_streams(struct pool *pool, struct pool_patience *patience)
-{
-	uint64_t numbers[POOL_STREAMS];
-	ls_status status = LS_OK;
-	lock_pool_acquire(&pool->lock);
-	for (int i = 0; i < pool->stream_count; i++)
-		numbers[i] = pool->streams[i].bins ? pool_stream_number(pool, i) : 0;
-	lock_pool_release(&pool->lock);
-	for (;;) {
-		uint64_t moment = pool_moment(pool);
-		if (status != LS_OK ||
-		    (all_have_reached(pool, numbers) && pool_launches_are_done(pool)))
-			return status;
-		pool_put_marks(pool);
-		status = wait_for_any(pool, moment, patience);
-	}
-}
-
-/* Call when no block is left. */
-static void clear_counters(struct pool *pool) LOCK_REQUIRES(pool)
-{
-	struct trace_memory *counters = pool->counters;
-	trace_memory_set(&counters->live, 0);
-	trace_memory_set(&counters->pending, 0);
-	trace_memory_set(&counters->owned, 0);
-	trace_memory_set(&counters->segments, 0);
-	trace_memory_empty_bins(counters);
-	trace_memory_set(&counters->frees, trace_memory_get(&counters->allocs));
-}
-
-/* The next segment, whatever its blocks are: nobody asks for them any more. */
-static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
-{
-	struct pool_segment *segment = pool->segments;
-	if (segment) {
-		pool->segments = segment->next;
-		count_offered(pool, segment->due.segment.bytes);
-	} else {
-		clear_counters(pool);
-	}
-	return segment;
-}
-
-static ls_status await_gives(struct pool *pool, struct pool_patience *patience)
-{
-	ls_status status = LS_OK;
-	for (;;) {
-		lock_pool_acquire(&pool->lock);
-		struct pool_segment *segment = take_any(pool);
-		lock_pool_release(&pool->lock);
-		if (!segment)
-			break;
-		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->due);
-	}
-	for (;;) {
-		uint64_t moment = pool_moment(pool);
-		if (status != LS_OK || pool_put_off(pool) == 0)
-			return status;
-		status = wait_for_any(pool, moment, patience);
-	}
-}
-
-void pool_detach(struct pool *pool)
-{
-	if (!pool)
-		return;
-	lock_pool_acquire(&pool->lock);
-	if (pool->counters != &pool->own_counters)
-		memcpy(&pool->own_counters, pool->counters, sizeof pool->own_counters);
-	pool->counters = &pool->own_counters;
-	lock_pool_release(&pool->lock);
-}
-
-/* Names the streams and launches that the end of the pool has waited for in vain. */
-static void list_unfinished(struct pool *pool, char *out, size_t bytes)
-{
-	size_t used = 0;
-	out[0] = '\0';
-	lock_pool_acquire(&pool->lock);
-	for (int i = 0; i < pool->stream_count && used < bytes; i++) {
-		struct pool_stream *stream = &pool->streams[i];
-		if (!stream->bins || pool_stream_has_reached(pool, i, stream->wanted))
-			continue;
-		used += (size_t)snprintf(out + used, bytes - used, "%s %p",
-					 used ? "," : "its work on streams", stream->handle);
-	}
-	lock_pool_release(&pool->lock);
-	if (used == 0)
-		snprintf(out, bytes, "%s", "operations that are in flight");
-}
-
-ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
-{
-	if (!pool)
-		return LS_OK;
-	struct pool_patience patience = {.call = "ls_group_close (waiting for the device)",
-					 .deadline_ns = deadline_ns};
-	ls_status status = await_streams(pool, &patience);
-	if (status == LS_OK) {
-		lock_pool_acquire(&pool->lock);
-		pool->pending = NULL; /* settled, because all streams are done */
-		lock_pool_release(&pool->lock);
-		status = await_gives(pool, &patience);
-	}
-	if (status != LS_OK) { /* the device may still store its marks */
-		char what[512];
-		list_unfinished(pool, what, sizeof what);
-		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status), what);
-		return status;
-	}
-	pool_launches_close(pool);
-	for (int i = 0; i < POOL_STREAMS; i++)
-		free(pool->streams[i].bins);
-	lock_pool_acquire(&pool->lock);
-	pool_free_chunks(pool);
-	lock_pool_release(&pool->lock);
-	lock_pool_fini(&pool->lock);
-	free(pool);
-	return LS_OK;
 }
