@@ -89,7 +89,9 @@ void engine_buffers_set(const struct engine *engine, struct op *op, struct op_wo
 	params->root = rooted ? op->call.peer : 0;
 	/* A scaled input is a copy, and not the caller's buffer any more. */
 	params->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
-	plan_table_choose(&engine->table, params->collective, payload, TRANSPORT_INLINE_BYTES, size,
+	/* Another engine has the payload, perhaps where the processor must not touch it. */
+	uint64_t inline_bytes = engine->ops ? 0 : TRANSPORT_INLINE_BYTES;
+	plan_table_choose(&engine->table, params->collective, payload, inline_bytes, size,
 			  engine->wanted, &op->choice);
 	op->choice.algorithm = plan_across(params->collective, op->choice.algorithm, payload, size,
 					   params->topology);

@@ -434,8 +434,15 @@ static enum op_progress abandon_host(void *self, struct op *op, const struct ran
 	return engine_abandon_host(self, op, gone, force);
 }
 
-static const struct op_runner runner = {
-	.submit = submit_host, .advance = advance_host, .abandon = abandon_host};
+static enum op_progress withdraw(void *self, struct op *op, bool force)
+{
+	return engine_ops_withdraw(self, op, force);
+}
+
+static const struct op_runner runner = {.submit = submit_host,
+					.advance = advance_host,
+					.abandon = abandon_host,
+					.withdraw = withdraw};
 
 void engine_submit(struct engine *engine, struct op *op, struct op_workspace *workspace)
 {

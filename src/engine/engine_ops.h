@@ -8,11 +8,22 @@
  *   engine_advance    enter: publish the entry ── compare all others' ── advance … ── leave
  *   engine_abandon -> abandon, if advance was called before
  *
- * No function blocks, calls Lockstep, or is called with a lock held. One thread at a time calls
- * them for a group. A thread that stores a word for which `advance` or `abandon` waits, in memory
- * of this process, calls transport_notify for this rank afterwards. Other processes cannot read
- * such a word, so a rank that waits for one is never part of a proof. The word must stay in memory
- * until the world group is closed: the progress thread may read it once more. */
+ * With `launch`, a collective on a stream of the caller's goes another way. The entries are
+ * compared while it waits there:
+ *
+ *   the call       -> launch, on the stream, between two stores
+ *   engine_advance    enter ── compare ── wait for the store behind it ── leave
+ *   engine_abandon -> abandon, if launch was called before; then the stream goes on
+ *
+ * doc/decisions/044 says how NCCL fits, and what is left to the maker of the state.
+ *
+ * No function calls Lockstep or is called with a lock held, and only `launch` may block. One thread
+ * at a time calls the others for a group. Threads may launch beside them, but none launches the
+ * operation that another one abandons. A thread that stores a word for which `advance` or `abandon`
+ * waits, in memory of this process, calls transport_notify for this rank afterwards. Other
+ * processes cannot read such a word, so a rank that waits for one is never part of a proof. The
+ * word must stay in memory until the world group is closed: the progress thread may read it once
+ * more. */
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 
@@ -32,7 +43,22 @@ struct engine_ops {
 	 * waits and calls again, however long it takes, because a device's access cannot be
 	 * revoked. OP_FAILED: it will never end. */
 	enum op_progress (*abandon)(void *state, struct op *op, bool force);
+	/* Enqueues the operation on the stream op->stream.handle, in its call, so that all that the
+	 * program enqueues afterwards is behind it. It may call op->stream.driver, at most
+	 * ENGINE_LAUNCH_ENTRIES times, and block as that may. The buffers are the caller's own: the
+	 * engine refuses those that it cannot reach, with LS_UNSUPPORTED or LS_BAD_ARGUMENT, and a
+	 * message; a stream that is being captured by now with LS_UNSUPPORTED, as the driver does.
+	 * On an error nothing was enqueued, and the group fails, as peers wait for the operation.
+	 * NULL: operations on streams run on copies in host memory, by submit and advance. */
+	ls_status (*launch)(void *state, struct op *op);
 };
+enum { ENGINE_LAUNCH_ENTRIES = 3 }; /* POOL_LAUNCH_ENTRIES, without the two stores */
+
+/* ---- for the rooms above ---- */
+
+/* Whether the engine enqueues collectives on their streams, by engine_launch. */
+bool engine_launches(const struct engine *engine);
+LS_CHECKED ls_status engine_launch(struct engine *engine, struct op *op);
 
 /* Sets the engine of a group that has begun nothing. NULL: the processor. `state` is the functions'
  * first argument; the caller owns it, and it must outlast the group. */

@@ -30,6 +30,7 @@ enum op_progress engine_end_check(struct engine *engine, struct op *op);
 void engine_ops_submit(struct engine *engine, struct op *op);
 enum op_progress engine_ops_advance(struct engine *engine, struct op *op);
 enum op_progress engine_ops_abandon(struct engine *engine, struct op *op, bool force);
+enum op_progress engine_ops_withdraw(struct engine *engine, struct op *op, bool force);
 
 /* ---- abandon.c ---- */
 

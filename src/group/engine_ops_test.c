@@ -100,7 +100,8 @@ static enum op_progress device_abandon(void *state, struct op *op, bool force)
 	return OP_DONE;
 }
 
-static const struct engine_ops device_ops = {device_submit, device_advance, device_abandon};
+static const struct engine_ops device_ops = {
+	.submit = device_submit, .advance = device_advance, .abandon = device_abandon};
 
 /* ---- the device ---- */
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/messages.h"
+#include "engine/engine_ops.h"
 #include "pool/gate.h"
 #include "pool/launch.h"
 #include "world/device.h"
@@ -86,13 +87,15 @@ static void make_key(void)
 	key_error = pthread_key_create(&key, on_thread_end);
 }
 
-/* Whether an operation of one rank would wait in its call for that of the next one. */
+/* Whether an operation of one rank would wait in its call for that of the next one, or may do so, as
+ * those of another engine (decision 044). */
 static bool would_wait_for_itself(ls_group *const *groups, int count)
 {
 	bool several = false, has_room = true;
 	for (int i = 0; i < count; i++) {
 		several |= groups[i]->world != groups[0]->world;
-		has_room &= pool_has_room(groups[i]->world->device->pool);
+		has_room &= pool_has_room(groups[i]->world->device->pool) &&
+			    !engine_launches(&groups[i]->engine);
 	}
 	return several && !has_room;
 }
@@ -114,7 +117,8 @@ static ls_status check_launch(ls_group *const *groups, int count)
 	}
 	if (would_wait_for_itself(groups, count))
 		return group_bad("ls_launch_begin", "groups", count,
-				 "of one rank, as calls of this driver may wait for their own work");
+				 "of one rank, as calls of this driver or engine may wait for "
+				 "their own work");
 	return LS_OK;
 }
 

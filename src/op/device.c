@@ -232,7 +232,15 @@ static enum op_progress abandon_on_stream(struct memory *memory, struct op *op,
 	if (progress == OP_BLOCKED)
 		return progress;
 	op->stream.lost |= progress == OP_FAILED;
-	if (op_stream_abandon(op) == OP_BLOCKED)
+	progress = op_stream_abandon(op);
+	if (progress == OP_BLOCKED && op_stream_is_launched_by_engine(op) && !op->stream.withdrawn) {
+		progress = runner->withdraw(self, op, force);
+		if (progress != OP_DONE)
+			return progress;
+		op->stream.withdrawn = true;
+		progress = op_stream_abandon(op);
+	}
+	if (progress == OP_BLOCKED)
 		return OP_BLOCKED;
 	return_buffers(memory, op, op->stream.lost);
 	return OP_DONE; /* what peers may still touch is no memory of the caller's */

@@ -11,6 +11,9 @@ struct op_runner {
 	void (*submit)(void *self, struct op *op, struct op_workspace *workspace);
 	enum op_progress (*advance)(void *self, struct op *op);
 	enum op_progress (*abandon)(void *self, struct op *op, const struct ranks *gone, bool force);
+	/* After a failure, for what an engine has put on a stream (op->stream.by_engine): OP_DONE:
+	 * it will end. */
+	enum op_progress (*withdraw)(void *self, struct op *op, bool force);
 };
 
 /* True: a buffer is memory of a device. The device copies it first, and op_device_advance advances

@@ -59,6 +59,9 @@ struct op_stream {
 	bool has_enqueued, stored;
 	bool own_stored; /* the stream has a store to own_done, after the last store was refused */
 	bool lost; /* peers may still touch the blocks, which therefore are never used again */
+	/* An engine has put it there, where its buffers are (engine/engine_ops.h). After a failure:
+	 * what it has put there will end. */
+	bool by_engine, withdrawn;
 };
 
 #endif

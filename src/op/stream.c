@@ -11,7 +11,7 @@
 /* ---- blocks ---- */
 
 ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
-			    struct driver *driver, void *handle)
+			    struct driver *driver, void *handle, bool by_engine)
 {
 	struct op_stream *stream = &op->stream;
 	op->device.send = op->call.send;
@@ -23,6 +23,8 @@ ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct o
 	stream->done = NULL;
 	stream->number = 0;
 	stream->has_enqueued = stream->stored = stream->own_stored = stream->lost = false;
+	stream->by_engine = by_engine;
+	stream->withdrawn = false;
 	if (!stream->words)
 		stream->words = calloc(1, sizeof *stream->words);
 	if (!stream->words) {
@@ -39,7 +41,7 @@ ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct o
 	op->status = LS_OK;
 	/* A message has its block even if it is empty: it is sent when the stream is there. */
 	bool sends = op->call.kind == TRACE_SEND || op->call.send.bytes > 0;
-	if (!op_device_make_room(memory, op, sends, op->call.recv.bytes > 0)) {
+	if (!by_engine && !op_device_make_room(memory, op, sends, op->call.recv.bytes > 0)) {
 		ls_status status = op->status;
 		op_stream_end(memory, op);
 		return status;
@@ -75,7 +77,7 @@ ls_status op_stream_enqueue_first(struct op *op)
 	const struct driver_ops *ops = stream->driver->ops;
 	const struct op_device *device = &op->device;
 	ls_status status = LS_OK;
-	if (device->send.bytes > 0 &&
+	if (!stream->by_engine && device->send.bytes > 0 &&
 	    !note_put(op,
 		      ops->copy(stream->driver, stream->handle, op->call.send.address,
 				device->send.address, device->send.bytes),
@@ -111,7 +113,7 @@ ls_status op_stream_enqueue_rest(struct op *op, ls_status first, _Atomic uint64_
 	struct op_stream *stream = &op->stream;
 	stream->done = done;
 	stream->number = number;
-	ls_status status = first == LS_OK ? put_result(op) : first;
+	ls_status status = first == LS_OK && !stream->by_engine ? put_result(op) : first;
 	/* Also behind a part of the operation, which tells when the device has done that part. */
 	ls_status last = stream->driver->ops->store(stream->driver, stream->handle, done, number);
 	*stored = stream->stored = last == LS_OK;
@@ -268,6 +270,13 @@ enum op_progress op_stream_abandon(struct op *op)
 	return progress;
 }
 
+bool op_stream_is_launched_by_engine(const struct op *op)
+{
+	const struct op_stream *stream = &op->stream;
+	return stream->by_engine && stream->has_enqueued &&
+	       atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
+}
+
 bool op_stream_is_device_busy(const struct op *op)
 {
 	return op->stream.on && op->state == OP_STATE_COMPLETE;
@@ -288,5 +297,5 @@ bool op_stream_awaits(const struct op *op, struct wait_word *word)
 {
 	const _Atomic uint64_t *arrived = &op->stream.words->arrived;
 	*word = (struct wait_word){.word = arrived, .edge = {.value = 1, .owner = -1, .peer = -1}};
-	return op->call.kind != TRACE_SEND && atomic_load(arrived) == 0;
+	return op->call.kind != TRACE_SEND && !op->stream.by_engine && atomic_load(arrived) == 0;
 }

@@ -7,6 +7,7 @@
  *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
  *   send         copy in ── store done
  *   receive                                  await arrived ── copy out ── store done
+ *   by another engine         store fetched ── what the engine puts there ── store done
  *
  * If it fails, `arrived` is stored nevertheless, so the stream continues; what it then copies out
  * is undefined. Until `done` the device may use the blocks, so the operation ends no earlier. */
@@ -17,10 +18,11 @@
 #include "op/op.h"
 
 /* Makes `op` an operation on this stream, and allocates its blocks. The caller has set op->call,
- * whose buffers the device must be able to copy. trace: the rank's. Errors: LS_OUT_OF_MEMORY, with
- * a message. */
+ * whose buffers the device must be able to copy. trace: the rank's. by_engine: between the two
+ * parts below the caller lets an engine put it there, which needs no blocks. Errors:
+ * LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
-				       struct driver *driver, void *handle);
+				       struct driver *driver, void *handle, bool by_engine);
 /* Frees the blocks of an operation, if nothing of it has been enqueued on the stream, or all of it
  * is done. */
 void op_stream_end(struct memory *memory, struct op *op);
@@ -59,6 +61,8 @@ bool op_stream_is_device_busy(const struct op *op);
 /* The result is in its block: notes that in the trace, and lets the stream continue. Locks may be
  * held. */
 void op_stream_arrived(struct op *op);
+/* Whether an engine has put the operation on its stream, or has tried to. */
+bool op_stream_is_launched_by_engine(const struct op *op);
 /* The group has failed: lets the stream continue without a result. Any thread, from
  * op_stream_prepare on, and so before the operation has a record; locks may be held. */
 void op_stream_let_go(struct op *op);

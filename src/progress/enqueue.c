@@ -3,6 +3,7 @@
 #include "op/stream.h"
 
 #include "base/messages.h"
+#include "engine/engine_ops.h"
 #include "failure/failure.h"
 #include "pool/launch.h"
 #include "races/races.h"
@@ -90,7 +91,8 @@ ls_status progress_stream_prepare(const char *function, struct ls_request *op, v
 	if (!op->base.stream.words)
 		op->base.stream.words = take_words(device);
 	status = op_stream_prepare(group->engine.memory, group->engine.trace, &op->base,
-				   &device->driver, stream);
+				   &device->driver, stream,
+				   op_is_collective(call->kind) && engine_launches(&group->engine));
 	if (status != LS_OK)
 		return status;
 	op->on_stream = true;
@@ -146,6 +148,8 @@ static ls_status put_behind(struct ls_request *op, const struct pool_launch *lau
 	if (status == LS_OK && !launch->has_room)
 		await_arrival(op);
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
+	if (status == LS_OK && op->base.stream.by_engine)
+		status = engine_launch(&op->group->engine, &op->base);
 	status = op_stream_enqueue_rest(&op->base, status, launch->done, launch->number, stored);
 	wait_foreign_call_end(waiter);
 	say_if_captured(op->group->world, op->base.stream.handle, status);

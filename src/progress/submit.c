@@ -25,7 +25,7 @@ void progress_op_prepare(struct ls_request *op, ls_group *group, const struct op
 	op->base.p2p.cancellable = op->base.p2p.uses_cells = op->base.p2p.ends_quietly = false;
 	op->base.p2p.is_blocking = true;
 	op->base.p2p.batch = NULL;
-	op->base.stream.on = false;
+	op->base.stream.on = op->base.stream.by_engine = false;
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
