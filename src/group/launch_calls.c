@@ -87,8 +87,8 @@ static void make_key(void)
 	key_error = pthread_key_create(&key, on_thread_end);
 }
 
-/* Whether an operation of one rank would wait in its call for that of the next one, or may do so, as
- * those of another engine (decision 044). */
+/* Whether an operation of one rank would wait in its call for that of the next one, or might, as
+ * one of another engine (decision 044). */
 static bool would_wait_for_itself(ls_group *const *groups, int count)
 {
 	bool several = false, has_room = true;

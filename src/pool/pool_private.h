@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
  * streams.c: which streams there are. marks.c: how far they are. queues.c: room in their queues.
- * reclaim.c: what the driver gets back. close.c: the end. contents.c: what the pool has. pool.c: the
- * calls. */
+ * reclaim.c: what the driver gets back. close.c: the end. contents.c: what the pool has.
+ * pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
