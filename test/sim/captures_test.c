@@ -17,11 +17,12 @@ enum { PUTS = 5, COUNT = 100 };
  * from 0, a capture begins. */
 static const struct driver_ops *real;
 static struct driver_ops ops;
-static int begins_at, put_count;
+static int begins_at;
+static _Atomic int put_count; /* -1: calls do not count */
 
 static void maybe_begin(void *stream)
 {
-	if (put_count++ == begins_at)
+	if (atomic_load(&put_count) >= 0 && atomic_fetch_add(&put_count, 1) == begins_at)
 		MUST(sim_capture_begin(stream) == SIM_OK);
 }
 
@@ -44,21 +45,17 @@ static ls_status await(struct driver *driver, void *stream, const _Atomic uint64
 	return real->await(driver, stream, word, value);
 }
 
-static void capture_in_calls(const struct rank *rank)
+/* Call before the first operation: then the progress thread reads the table. */
+static void watch_calls(const struct rank *rank)
 {
 	struct driver *driver = &rank->group->world->device->driver;
+	atomic_store(&put_count, -1);
 	real = driver->ops;
 	ops = *real;
 	ops.copy = copy;
 	ops.store = store;
 	ops.await = await;
 	driver->ops = &ops;
-	put_count = 0;
-}
-
-static void let_alone(const struct rank *rank)
-{
-	rank->group->world->device->driver.ops = real;
 }
 
 static bool has_said(const char *text)
@@ -76,14 +73,16 @@ static void a_capture_in_a_call(struct rank *rank)
 	uint64_t captured;
 	ls_group *group;
 	options.request = &op;
+	if (rank->rank == 0)
+		watch_calls(rank);
 	/* A group of its own fails, and the world stays. */
 	MUST(ls_group_split(rank->group, 0, rank->rank, &group) == LS_OK);
 	if (rank->rank == 0) {
-		capture_in_calls(rank);
+		atomic_store(&put_count, 0);
 		MUST(ls_allreduce(group, block, block, COUNT, LS_INT32, LS_SUM, &options) ==
 		     LS_ABORTED);
 		MUST(!op);
-		let_alone(rank);
+		atomic_store(&put_count, -1);
 		MUST(sim_capture_end(rank->streams[0], &captured) == SIM_OK && captured == 0);
 	} else {
 		ls_status status =
@@ -117,15 +116,16 @@ static void a_capture_in_a_follow(struct rank *rank)
 	static _Atomic uint64_t held;
 	options.request = &op;
 	if (rank->rank == 0) {
+		watch_calls(rank);
 		atomic_store(&held, 0);
 		MUST(sim_await(rank->streams[0], &held, 1) == SIM_OK);
 	}
 	MUST(ls_allreduce(rank->group, block, block, COUNT, LS_INT32, LS_SUM, &options) == LS_OK);
 	if (rank->rank == 0) {
-		capture_in_calls(rank);
+		atomic_store(&put_count, 0);
 		MUST(ls_request_follow(op, rank->streams[1]) == LS_UNSUPPORTED);
 		MUST(has_said("a capture for a graph has begun there"));
-		let_alone(rank);
+		atomic_store(&put_count, -1);
 		MUST(sim_capture_end(rank->streams[1], &captured) == SIM_OK && captured == 0);
 		sim_board_store(rank->sim, &held, 1);
 	}
