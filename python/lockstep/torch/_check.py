@@ -144,42 +144,45 @@ class CheckedGroup(ProcessGroup):
         return getattr(_of_thread, "guards", None)
 
 
-def _is_split(name, first, rest):
+def _is_split(name, args, named):
     """Whether the call has several tensors, or lists of them, and is a call for each, which come here by themselves."""
-    given = rest[0] if name == "allgather" and rest else first
-    return name in _SPLIT and not isinstance(given, torch.Tensor) and len(given) != 1
+    place, keyword = _SPLIT.get(name, (0, ""))
+    given = args[place] if len(args) > place else named.get(keyword)
+    return name in _SPLIT and isinstance(given, (list, tuple)) and len(given) != 1
 
 
 def _checked(name):
     method = getattr(ProcessGroup, name)
 
-    def call(self, first, *args, **options):
-        opts = options.get("opts", args[-1] if args else None)
-        if not getattr(opts, "asyncOp", True) or _is_split(name, first, args):
-            return method(self, first, *args, **options)
+    def call(self, *args, **named):
+        opts = named.get("opts", args[-1] if args else None)
+        if not getattr(opts, "asyncOp", True) or _is_split(name, args, named):
+            return method(self, *args, **named)
         guards = _Guards(self.communicator, _profile.name_of(name))
-        copies = [guards.swap(arg) for arg in (first, *args)]
-        return _call_with(guards, method, self, *copies, **options)
+        args = [guards.swap(arg) for arg in args]
+        named = {key: guards.swap(arg) for key, arg in named.items()}
+        return _call_with(guards, method, self, *args, **named)
 
     call.__name__ = name  # for messages
     return call
 
 
-def _call_with(guards, method, *args, **options):
+def _call_with(guards, method, *args, **named):
     """A signal handler may call in the middle of another call: that one keeps its guards."""
     interrupted = getattr(_of_thread, "guards", None)
     try:
         _of_thread.guards = guards
-        return method(*args, **options)
+        return method(*args, **named)
     finally:
         _of_thread.guards = interrupted
 
 
-def _barrier(self, *args, **options):
-    return _call_with(None, ProcessGroup.barrier, self, *args, **options)
+def _barrier(self, *args, **named):
+    return _call_with(None, ProcessGroup.barrier, self, *args, **named)
 
 
-_SPLIT = ("allreduce", "allgather", "reduce_scatter")
+# Which argument says how many calls it is: its place, and its name.
+_SPLIT = {"allreduce": (0, "tensors"), "allgather": (1, "input_tensors"), "reduce_scatter": (0, "output_tensors")}
 _ALIASES = {
     "_allgather_base": "all_gather_single",
     "_reduce_scatter_base": "reduce_scatter_single",

@@ -163,9 +163,10 @@ class Collectives(Lists):
 
     # ---- the same on all ranks ----
 
-    def allreduce(self, tensors, opts=None, timeout=None, op=None):
+    def allreduce(self, tensors=None, opts=None, timeout=None, op=None, *, tensor=None):
         if opts.__class__ is not AllreduceOptions:
-            opts, tensors = _short.options(AllreduceOptions, opts, timeout, op), _short.listed(tensors)
+            opts = _short.options(AllreduceOptions, opts, timeout, op)
+            tensors = _short.listed("allreduce", tensors, tensor)
         if _allreduce_in_c(self, tensors, opts):
             return None
         if len(tensors) != 1:
@@ -205,9 +206,10 @@ class Collectives(Lists):
         finish = self._copies(tensors, buffers)
         return self._run(opts, C.ls_allreduce_many, arguments, tensors, buffers, finish, factor)
 
-    def broadcast(self, tensors, opts=None, timeout=None, root=None):
+    def broadcast(self, tensors=None, opts=None, timeout=None, root=None, *, tensor=None):
         if opts.__class__ is not BroadcastOptions:
-            opts, tensors = _short.options(BroadcastOptions, opts, timeout, root), _short.listed(tensors)
+            opts = _short.options(BroadcastOptions, opts, timeout, root)
+            tensors = _short.listed("broadcast", tensors, tensor)
         tensor = tensors[opts.rootTensor]
         buffer = contiguous(tensor, "broadcast")
         dtype, times = transfer_dtype(tensor)
@@ -217,9 +219,10 @@ class Collectives(Lists):
         arguments = where, where, buffer.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_broadcast, arguments, tensors, buffer, finish)
 
-    def reduce(self, tensors, opts=None, op=None, timeout=None, root=None):
+    def reduce(self, tensors=None, opts=None, op=None, timeout=None, root=None, *, tensor=None):
         if opts.__class__ is not ReduceOptions:
-            opts, tensors = _short.options(ReduceOptions, opts, op, timeout, root), _short.listed(tensors)
+            opts = _short.options(ReduceOptions, opts, op, timeout, root)
+            tensors = _short.listed("reduce", tensors, tensor)
         tensor = tensors[opts.rootTensor]
         buffer = contiguous(tensor, "reduce")
         number, factor = self._reduction(opts, "reduce")
@@ -265,7 +268,8 @@ class Collectives(Lists):
         arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
         return self._run(opts, C.ls_allgather, arguments, [output], (send, recv), finish)
 
-    def reduce_scatter_single(self, output, input, opts=None, timeout=None, op=None):
+    def reduce_scatter_single(self, outputTensor, inputTensor, opts=None, timeout=None, op=None):
+        output, input = outputTensor, inputTensor
         if opts.__class__ is not ReduceScatterOptions:
             opts = _short.options(ReduceScatterOptions, opts, timeout, op)
         call = "reduce_scatter_tensor"
@@ -344,10 +348,10 @@ class Collectives(Lists):
             works = [call(o, i, opts) for o, i in zip(outputs, inputs)]
         return Several(works) if opts.asyncOp else None
 
-    def allgather_coalesced(self, outputs, inputs, opts=None):
-        """outputs[rank][i] = inputs[i] of that rank."""
+    def allgather_coalesced(self, output_lists, input_list, opts=None):
+        """output_lists[rank][i] = input_list[i] of that rank."""
         opts = opts or AllgatherOptions()
-        return self._each(self.allgather, list(zip(*outputs)), inputs, opts)
+        return self._each(self.allgather, list(zip(*output_lists)), input_list, opts)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         return self._each(self.all_gather_single, outputs, inputs, opts or AllgatherOptions())

@@ -109,10 +109,10 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
 
     # ---- coalescing ----
 
-    def _start_coalescing(self, device):
+    def _start_coalescing(self, device_type):
         self._coalescing[get_ident()] = []
 
-    def _end_coalescing(self, device):
+    def _end_coalescing(self, device_type):
         return Several(self._coalescing.pop(get_ident(), []))
 
     def _collect(self, work):
@@ -120,10 +120,10 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
         if works is not None:
             works.append(work)
 
-    def all_gather_single(self, output, input, opts=None):
+    def all_gather_single(self, output, input, opts=None, timeout=None):
         if self.looks < _phases.LOOKS:
             _phases.look_for_model(self)
-        return super().all_gather_single(output, input, opts)
+        return super().all_gather_single(output, input, opts, timeout)
 
     _allgather_base = all_gather_single
 

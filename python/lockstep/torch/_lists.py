@@ -81,9 +81,10 @@ class Lists:
         joined = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
         return joined.data_ptr(), joined, recv
 
-    def allgather(self, outputs, inputs, opts=None, timeout=None):
+    def allgather(self, output_tensors, input_tensors=None, opts=None, timeout=None, *, input_tensor=None):
         if opts.__class__ is not AllgatherOptions:
             opts = _short.options(AllgatherOptions, opts, timeout)
+        outputs, inputs = output_tensors, _short.given("allgather", input_tensors, input_tensor, "input_tensors")
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         call = "all_gather"
@@ -106,9 +107,10 @@ class Lists:
             function, arguments = C.ls_allgatherv, (send.data_ptr(), where, array(counts), dtype)
         return self._run(opts, function, arguments, outputs, (send, keep), finish)
 
-    def gather(self, outputs, inputs, opts=None, timeout=None, root=None):
+    def gather(self, output_tensors, input_tensors=None, opts=None, timeout=None, root=None, *, input_tensor=None):
         if opts.__class__ is not GatherOptions:
             opts = _short.options(GatherOptions, opts, timeout, root)
+        outputs, inputs = output_tensors, _short.given("gather", input_tensors, input_tensor, "input_tensors")
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         call = "gather"
@@ -127,9 +129,12 @@ class Lists:
         arguments = send.data_ptr(), where, send.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_gather, arguments, outputs if is_root else (), (send, keep), finish)
 
-    def scatter(self, outputs, inputs, opts=None, timeout=None, root=None):
+    def scatter(
+        self, output_tensors=None, input_tensors=None, opts=None, timeout=None, root=None, *, output_tensor=None
+    ):
         if opts.__class__ is not ScatterOptions:
             opts = _short.options(ScatterOptions, opts, timeout, root)
+        outputs, inputs = _short.given("scatter", output_tensors, output_tensor, "output_tensors"), input_tensors
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         call = "scatter"
@@ -148,9 +153,13 @@ class Lists:
         arguments = where, recv.data_ptr(), recv.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_scatter, arguments, outputs, (recv, keep), finish)
 
-    def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, op=None):
+    def reduce_scatter(
+        self, output_tensors=None, input_tensors=None, opts=None, timeout=None, op=None, *, output=None, input=None
+    ):
         if opts.__class__ is not ReduceScatterOptions:
             opts = _short.options(ReduceScatterOptions, opts, timeout, op)
+        outputs = _short.given("reduce_scatter", output_tensors, output, "output_tensors")
+        inputs = _short.given("reduce_scatter", input_tensors, input, "input_tensors")
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         call = "reduce_scatter"
@@ -175,8 +184,8 @@ class Lists:
         finish = None if recv is output else partial(copy_into, output, recv)
         return self._run(opts, function, arguments, outputs, (recv, keep), finish, factor)
 
-    def alltoall(self, outputs, inputs, opts=None):
-        opts = opts or AllToAllOptions()
+    def alltoall(self, output_tensors, input_tensors, opts=None):
+        opts, outputs, inputs = opts or AllToAllOptions(), output_tensors, input_tensors
         call = "all_to_all"
         size = self.communicator.size
         if len(outputs) != size or len(inputs) != size:

@@ -57,11 +57,11 @@ class PointToPoint:
             self._collect(work)
         return work
 
-    def send(self, tensors, dst, tag=0):
-        return self._begin(C.ls_send, "send", tensors, dst, tag)
+    def send(self, tensors, dstRank, tag=0):
+        return self._begin(C.ls_send, "send", tensors, dstRank, tag)
 
-    def recv(self, tensors, src, tag=0):
-        return self._begin(C.ls_recv, "recv", tensors, src, tag, Message(size=ctypes.sizeof(Message)))
+    def recv(self, tensors, srcRank, tag=0):
+        return self._begin(C.ls_recv, "recv", tensors, srcRank, tag, Message(size=ctypes.sizeof(Message)))
 
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, ANY, tag)

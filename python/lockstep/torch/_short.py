@@ -24,6 +24,14 @@ def options(kind, opts, *given):
     return opts
 
 
-def listed(tensors):
+def given(call, several, single, names):
+    """What the caller has given under one of two names, as PyTorch has them for a list and for a tensor."""
+    if several is None and single is None:
+        raise TypeError(f"{call}() is called without {names}")
+    return several if single is None else single
+
+
+def listed(call, tensors, tensor):
     """A tensor stands for a list of it."""
+    tensors = given(call, tensors, tensor, "tensors, or a tensor")
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
