@@ -3,6 +3,7 @@
 
 from datetime import timedelta
 
+import lockstep
 import numpy
 import pytest
 import torch
@@ -283,6 +284,56 @@ def gathered_across_parts(group):
 
 def test_an_input_across_two_parts(ranks):
     ranks.both(3, gathered_across_parts)
+
+
+# ---- one tensor that is, in part, the other one, too ----
+
+
+def gathered_within(group, where):
+    whole = values(dist.get_rank(group), "float32", dist.get_world_size(group) * 4)
+    dist.all_gather_into_tensor(whole, whole[where : where + 4], group=group)
+    return whole
+
+
+def reduced_within(group, where):
+    whole = values(dist.get_rank(group), "int32", dist.get_world_size(group) * 4)
+    part = whole[where : where + 4]
+    dist.reduce_scatter_tensor(part, whole, group=group)
+    return part
+
+
+@pytest.mark.parametrize("where", [0, 2, 4, 8])
+def test_a_tensor_within_the_other_one(ranks, where):
+    ranks.both(3, gathered_within, where)
+    ranks.both(3, reduced_within, where)
+
+
+def exchanged_within():
+    group, size = dist.group.WORLD, dist.get_world_size()
+    tensor, longer = torch.arange(size * 2), torch.arange(size * 2 + 1)
+    for output, input, common in (tensor, tensor, 4), (longer[1:], longer[:-1], 3):
+        for sizes in (None, [2, 2]):
+            with pytest.raises(lockstep.BadArgument) as caught:
+                dist.all_to_all_single(output, input, sizes, sizes)
+            told = f"all_to_all_single: output and input share memory (4 and 4 elements, of which {common} are the same)"
+            assert told in str(caught.value) and "0x" not in str(caught.value)
+    dist.all_to_all([tensor[2:], tensor[:2]], list(tensor.chunk(2)), group=group)
+    return tensor
+
+
+def test_an_exchange_in_place(ranks):
+    """Gloo gives now these values and now those, and NCCL's manual excludes it. With a list the input is copied."""
+    assert [result.tolist() for result in ranks(2, exchanged_within)] == [[0, 1, 0, 1], [2, 3, 2, 3]]
+
+
+def exchanged_alone(group):
+    tensor = torch.arange(3)
+    dist.all_to_all_single(tensor, tensor, group=group)
+    return tensor
+
+
+def test_an_exchange_in_place_of_one_rank(ranks):
+    ranks.both(1, exchanged_alone)
 
 
 # ---- objects ----

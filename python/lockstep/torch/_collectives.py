@@ -26,7 +26,17 @@ from lockstep._library import C, OK, PENDING, Buffers, call_options, load_with_p
 from lockstep._sites import addresses, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
-from lockstep.torch._tensors import DTYPES, contiguous, copy_into, overlap, reducible, same_dtype, transfer_dtype
+from lockstep.torch._tensors import (
+    DTYPES,
+    contiguous,
+    copy_into,
+    overlap,
+    reducible,
+    same_dtype,
+    shared_elements,
+    shares,
+    transfer_dtype,
+)
 from lockstep.torch._work import Several, Work, bring, milliseconds
 
 # By the numbers of enum ls_reduce_op.
@@ -263,6 +273,8 @@ class Collectives(Lists):
                 f"{input.numel()} of the input"
             )
         send, recv = contiguous(input, call), contiguous(output, call)
+        if shares(send, [recv], self.communicator.rank):
+            send = send.detach().clone()
         dtype, times = transfer_dtype(input)
         finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
@@ -280,6 +292,8 @@ class Collectives(Lists):
                 f"{output.numel()} of the output"
             )
         send, recv = contiguous(input, call), contiguous(output, call)
+        if shares(recv, [send], self.communicator.rank):
+            recv = torch.empty_like(recv, device="cpu")
         number, factor = self._reduction(opts, call)
         finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), recv.numel(), reducible(input, call, number), number
@@ -293,6 +307,8 @@ class Collectives(Lists):
         call = "all_to_all_single"
         same_dtype([output, input], call)
         send, recv = contiguous(input, call), contiguous(output, call)
+        if overlap([send, recv]):
+            send = self._apart(send, recv, call)
         dtype, times = transfer_dtype(input)
         output_split_sizes, input_split_sizes = _listed(output_split_sizes), _listed(input_split_sizes)
         if not output_split_sizes and not input_split_sizes and input.numel() == output.numel():
@@ -304,6 +320,16 @@ class Collectives(Lists):
             function, arguments = C.ls_alltoallv, (send.data_ptr(), given, recv.data_ptr(), taken, dtype)
         finish = None if recv is output else partial(copy_into, output, recv)
         return self._run(opts, function, arguments, [output], (send, recv), finish)
+
+    def _apart(self, send, recv, call):
+        """Gloo and NCCL give anything here; only a group of one has nothing to exchange."""
+        if self.communicator.size == 1:
+            return send.detach().clone()
+        raise errors.BadArgument(
+            f"{call}: output and input share memory ({send.numel()} and {recv.numel()} elements, of which "
+            f"{shared_elements(send, recv)} are the same), so that parts would be overwritten before they are sent; "
+            "give it an output of its own, or input.clone()"
+        )
 
     def _equal_parts(self, tensor, call):
         size = self.communicator.size

@@ -147,6 +147,12 @@ def overlap(tensors):
     return any(where + size > following for (where, size), (following, _) in zip(spans, spans[1:]))
 
 
+def shared_elements(one, other):
+    """How many elements two tensors share, which have them in a row."""
+    begin, end = max(one.data_ptr(), other.data_ptr()), min(one.data_ptr() + one.nbytes, other.data_ptr() + other.nbytes)
+    return max(0, end - begin) // one.element_size()
+
+
 def shares(part, tensors, place):
     """Whether the part, one for a rank, shares memory with the tensors, which lie in a row, and is not just the one at its
     own place: elsewhere the library does not take it."""
