@@ -276,6 +276,36 @@ def test_calls_with_results_of_functional_collectives(ranks, call):
     ranks.both(2, called_with_a_result, call)
 
 
+WITH_LISTS = {
+    "all_gather": lambda results, plain, group: dist.all_gather(results, plain[0], group=group),
+    "reduce_scatter": lambda results, plain, group: dist.reduce_scatter(plain[0], results, group=group),
+    "gather": lambda results, plain, group: dist.gather(
+        plain[0], results if dist.get_rank(group) == 0 else None, group_dst=0, group=group
+    ),
+    "scatter": lambda results, plain, group: dist.scatter(
+        plain[0], results if dist.get_rank(group) == 0 else None, group_src=0, group=group
+    ),
+    "all_to_all": lambda results, plain, group: dist.all_to_all(plain, results, group=group),
+    "all_to_all into them": lambda results, plain, group: dist.all_to_all(results, plain, group=group),
+}
+
+
+def called_with_a_list(group, call):
+    """Of results that nobody has waited for; gloo takes no such list."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    plain = [torch.arange(4.0) * (rank + 1) + 10 * i for i in range(size)]
+    results = [functional.all_reduce(tensor, "sum", group) for tensor in plain]
+    if dist.get_backend(group) == "gloo":
+        results = [functional.wait_tensor(result).clone() for result in results]
+    WITH_LISTS[call](results, plain, group)
+    return [tensor + 0 for tensor in [*results, *plain]]
+
+
+@pytest.mark.parametrize("call", list(WITH_LISTS))
+def test_calls_with_lists_of_results_of_functional_collectives(ranks, call):
+    ranks.both(2, called_with_a_list, call)
+
+
 def called_with_a_dtensor():
     tensor = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (2,)), [Shard(0)])
     with pytest.raises(lockstep.Unsupported, match="DTensor.*to_local"):

@@ -52,7 +52,7 @@ class Lists:
                 f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
             )
         same_dtype(outputs, call)
-        of_the_host(outputs, call)
+        outputs = of_the_host(outputs, call)
         if lie_in_a_row(outputs):
             if shares(send, outputs, self.communicator.rank):
                 send = send.detach().clone()
@@ -73,7 +73,7 @@ class Lists:
                 f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
             )
         same_dtype(inputs, call)
-        of_the_host(inputs, call)
+        inputs = of_the_host(inputs, call)
         if lie_in_a_row(inputs):
             if shares(recv, inputs, self.communicator.rank):
                 recv = torch.empty_like(recv, device="cpu")
@@ -191,6 +191,7 @@ class Lists:
         if len(outputs) != size or len(inputs) != size:
             raise errors.BadArgument(f"{call}: lists of {len(inputs)} and {len(outputs)} tensors, and {size} ranks")
         same_dtype([*outputs, *inputs], call)
+        outputs = of_the_host(outputs, call)
         dtype, times = transfer_dtype(inputs[0])
         send = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
         counts = [output.numel() for output in outputs]

@@ -50,13 +50,6 @@ def refuse(tensor, call):
     raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
 
 
-def of_the_host(tensors, call):
-    """Raises what is wrong, if it is not so."""
-    for tensor in tensors:
-        if not tensor.is_cpu or tensor.layout is not _STRIDED:
-            refuse(tensor, call)
-
-
 def _with_elements(tensor, call):
     """The tensor itself, or what it stands for: the result of a functional collective, which is waited for."""
     while hasattr(tensor, "trigger_wait"):
@@ -67,6 +60,14 @@ def _with_elements(tensor, call):
             "by to_local()"
         )
     return tensor
+
+
+def of_the_host(tensors, call):
+    """The tensors, or what they stand for, in a list; an error if one is not in memory of the host, strided."""
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.layout is not _STRIDED:
+            refuse(tensor, call)
+    return [tensor if tensor.__class__ is torch.Tensor else _with_elements(tensor, call) for tensor in tensors]
 
 
 def contiguous(tensor, call):
