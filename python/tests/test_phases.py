@@ -2,6 +2,7 @@
 """Phases of unmodified training loops, stragglers by name, and the hint at a forgotten set_epoch."""
 
 import dataclasses
+import gc
 import re
 import time
 import warnings
@@ -12,6 +13,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+from lockstep.torch import _hints
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -105,6 +107,57 @@ def test_set_epoch_forgotten_is_told_once(ranks):
     assert len(first) == 1 and not second
     text, file = first[0]
     assert "same order" in text and file.endswith("test_phases.py")
+
+
+def counted_searches(patch):
+    """A list that gets an entry for each time that all objects are looked at."""
+    searches, objects = [], gc.get_objects
+
+    def get_objects(*generation):
+        if not generation:
+            searches.append(None)
+        return objects(*generation)
+
+    patch.setattr(_hints, "_searched", False)
+    patch.setattr(gc, "get_objects", get_objects)
+    return searches
+
+
+def warned_of_three_models(old):
+    """All are trained in each step. old: the collector has looked at the iterator of the first pass before."""
+    with warnings.catch_warnings(record=True) as caught, pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("always")
+        searches = counted_searches(patch)
+        data = Images(())
+        loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=True))
+        models = [wrap("ddp") for _ in range(3)]
+        for _ in range(3):
+            for image, label in loader:
+                if old:
+                    gc.collect()
+                for model in models:
+                    nn.functional.cross_entropy(model(image), label).backward()
+    return [str(one.message) for one in caught if "set_epoch" in str(one.message)], len(searches)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_several_models_look_for_one_pass(ranks, old):
+    (first, searches), (second, none) = ranks(2, warned_of_three_models, old)
+    assert len(first) == 1 and searches == old
+    assert not second and none == 0
+
+
+def not_searched_again():
+    """Models that are trained without a DataLoader."""
+    with pytest.MonkeyPatch.context() as patch:
+        searches = counted_searches(patch)
+        for model in [wrap("ddp") for _ in range(3)]:
+            model(torch.ones(2, WIDTH)).sum().backward()
+    return len(searches)
+
+
+def test_all_objects_are_looked_at_once(ranks):
+    assert ranks(2, not_searched_again) == [1, 0]
 
 
 def test_set_epoch_or_one_pass_is_not_told(ranks):
