@@ -76,6 +76,7 @@ struct ls_memory_stats {
 	/* The number of ranges that this rank has registered, their bytes, and how often
 	 * ls_register found its range registered already. */
 	uint64_t registered, registered_bytes, registered_again;
+	uint64_t registrable; /* how many further ranges it can register */
 };
 /* Local, any thread.
  * Errors: LS_BAD_ARGUMENT, LS_FORKED. */

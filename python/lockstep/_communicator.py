@@ -108,6 +108,7 @@ class Communicator:
         self.awaits = False
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
         self.closed = False
+        self.told = False  # the library has said that memory could not be registered
         opened.add(self)
         if parent is not None:
             self.root().children.add(self)

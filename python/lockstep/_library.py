@@ -87,7 +87,7 @@ class MemoryStats(ctypes.Structure):
     _fields_ = [("size", c_size_t)] + [
         (name, c_uint64)
         for name in (
-            "arena_bytes live_bytes cached_bytes hits misses registered registered_bytes registered_again"
+            "arena_bytes live_bytes cached_bytes hits misses registered registered_bytes registered_again registrable"
         ).split()
     ]
 

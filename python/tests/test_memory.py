@@ -122,6 +122,28 @@ def test_a_registration_ends_with_the_storage(ranks, capfd):
     assert "LS-" not in capfd.readouterr().err
 
 
+def share_many():
+    """Rank 0 has shared one tensor more, so it is the first that has no place left. What it cannot share takes the last place
+    of rank 1, too."""
+    rank = dist.get_rank()
+    kept = [torch.full((1024,), float(i)) for i in range(70)]
+    lockstep.torch.share(torch.ones(1024) if rank == 0 else torch.ones(0))
+    shared = [lockstep.torch.share(tensor) for tensor in kept]
+    again = lockstep.torch.share(kept[0]), lockstep.torch.share(kept[0][1:])
+    for tensor in kept:
+        dist.all_reduce(tensor)
+    assert [tensor[0].item() for tensor in kept] == [2.0 * i for i in range(70)]
+    return shared.count(True), again, kept[-1].is_shared()
+
+
+def test_more_shared_tensors_than_there_is_room_for_is_said_once(ranks):
+    first, second = ranks(2, share_many, fresh=True)
+    assert first == (63, (True, True), False)
+    assert second == (63, (True, True), False)
+    assert [text.count("LS-MEMORY-REGIONS") for text in ranks.written] == [1, 0]
+    assert [text.count("LS-GROUP-REGISTER") for text in ranks.written] == [0, 1]
+
+
 def share_in_a_group():
     """Memory belongs to all groups: what outlives the one that it came from ends all the same."""
     group = dist.new_group()

@@ -89,15 +89,15 @@ static struct memory_region *make_offer(const ls_group *group, void *address, si
 	return region;
 }
 
-/* LS_OK if all ranks can go on. Otherwise a message names the first rank that cannot, unless it is
- * this one, which has said why. */
+/* LS_OK if all ranks can go on. Otherwise a message names the first rank that cannot, unless this
+ * one cannot either: it has said why. */
 static ls_status first_refusal(const ls_group *group, const struct offer *offers)
 {
 	for (int q = 0; q < group->size; q++) {
 		ls_status status = (ls_status)offers[q].status;
 		if (status == LS_OK)
 			continue;
-		if (q != group->rank)
+		if (offers[group->rank].status == LS_OK)
 			MESSAGE_SAY(MESSAGE_GROUP_REGISTER, world_rank_of(group, q),
 				    ls_status_name(status));
 		return status;
@@ -180,6 +180,7 @@ ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out)
 	all.misses = stats.misses;
 	memory_regions(&group->world->memory, &all.registered, &all.registered_bytes);
 	all.registered_again = atomic_load(&group->world->registered_again);
+	all.registrable = (uint64_t)memory_regions_left(&group->world->memory);
 	memcpy(out, &all, out->size);
 	return LS_OK;
 }

@@ -257,6 +257,11 @@ void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes)
 	}
 }
 
+int memory_regions_left(struct memory *memory)
+{
+	return MEMORY_REGIONS - atomic_load_explicit(&memory->region_count, memory_order_relaxed);
+}
+
 /* ---- of peers ---- */
 
 static ls_status say_cannot_map(int rank, const struct memory_region_name *name, const char *why,

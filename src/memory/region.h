@@ -102,6 +102,8 @@ bool memory_region_any_device(struct memory *memory, const struct buffer *a, con
 
 /* How many regions of host memory are live, and their bytes. */
 void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes);
+/* How many more regions this rank can have. */
+int memory_regions_left(struct memory *memory);
 
 /* Maps a peer's region, unless it is mapped already. Errors: LS_UNSUPPORTED (the system does not
  * let this process open the file), LS_OUT_OF_MEMORY, LS_SYSTEM, with a message that names the

@@ -176,6 +176,7 @@ static void places_run_out_and_never_overlap(void **state)
 	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
 	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, 0, &name), LS_OK);
 	for (int i = 0; i < MEMORY_REGIONS; i++) {
+		assert_int_equal(memory_regions_left(&memory), MEMORY_REGIONS - i);
 		struct memory_region *region = memory_region_add(&memory, file.base, &name);
 		assert_non_null(region);
 		assert_true(region->name.offset > end && region->name.offset > memory.bytes);
@@ -186,6 +187,7 @@ static void places_run_out_and_never_overlap(void **state)
 		assert_int_equal(bytes, file.bytes);
 		assert_true(memory_region_remove(&memory, file.base));
 	}
+	assert_int_equal(memory_regions_left(&memory), 0);
 	struct capture capture;
 	capture_begin(&capture);
 	assert_null(memory_region_add(&memory, file.base, &name));

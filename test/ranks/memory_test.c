@@ -194,6 +194,7 @@ void register_together_or_not(struct runner_rank *self)
 	sum_in(group, other);
 	OK(ls_register(group, other, BYTES, fd, 0, NULL));
 	CHECK(stats_of(group).registered == 2);
+	CHECK(stats_of(group).registrable == (odd ? 62 : 61)); /* a refusal, too, takes a place */
 	sum_in(group, other);
 	ls_group_close(group);
 }

@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from lockstep import errors
-from lockstep._library import C, OK, OP_OPTIONS_BYTES, OpOptions
+from lockstep._library import C, OK, OP_OPTIONS_BYTES, MemoryStats, OpOptions
 from lockstep._sites import addresses, here
 
 
@@ -90,15 +90,28 @@ def _deregister(communicator, address):
     communicator.visit(C.ls_deregister, address)
 
 
+def _is_shared(storage, root):
+    before = root.shared.get(storage.data_ptr())
+    alive = before.peek() if before is not None else None
+    return alive is not None and alive[0] is storage
+
+
+def _has_place(storage, root):
+    """Whether the library can register it. The first time that it cannot, the library is called all the same, and says so:
+    once."""
+    if not root.told or _is_shared(storage, root):
+        return True
+    stats = MemoryStats(size=ctypes.sizeof(MemoryStats))
+    return root.visit(C.ls_memory_stats, ctypes.byref(stats)) != OK or stats.registrable > 0
+
+
 def _deregister_with(storage, communicator):
     """The registration ends with the storage, of which views may live on when the tensor is gone; one for each."""
-    while communicator.parent is not None:
-        communicator = communicator.parent  # memory is registered for all groups
+    communicator = communicator.root()  # memory is registered for all groups
     address = storage.data_ptr()
-    before = communicator.shared.get(address)
-    alive = before.peek() if before is not None else None
-    if alive is not None and alive[0] is storage:
+    if _is_shared(storage, communicator):
         return
+    before = communicator.shared.get(address)
     if before is not None:
         before.detach()  # what was there has lost its memory, and must not end what is there now
     communicator.shared[address] = at_end_of(storage, _deregister, communicator, address)
@@ -125,17 +138,19 @@ def share(buffer, group=None):
     """Moves the tensor's storage into shared memory, so that the other ranks access it without a copy until it is freed.
     All tensors with this storage go on as before. Collective: all ranks call it, each with a tensor of its own. Returns
     True if the other ranks access it now; False if the system, or the limit of 64 ranges of a rank, does not allow that:
-    then everything works as before, with copies."""
+    then everything works as before, with copies. A rank that has reached its limit keeps no other rank from sharing."""
     communicator = _communicator(group)
     storage = buffer.untyped_storage()
     descriptor, size = -1, 0
-    if storage.nbytes() and _has_file(storage):
+    if storage.nbytes() and _has_place(storage, communicator.root()) and _has_file(storage):
         # It belongs to the storage, and has no name in any file system.
         descriptor, size = storage._share_fd_cpu_()
     options = OpOptions(OP_OPTIONS_BYTES, label=addresses[here()])
     status = communicator.enter(C.ls_register, storage.data_ptr(), size, descriptor, 0, ctypes.byref(options))
     if status != OK and not issubclass(errors.class_of(status), errors.CallError):
         raise communicator.error(status)
+    if status != OK:
+        communicator.root().told = True
     if status == OK and size:
         _deregister_with(storage, communicator)
-    return status == OK
+    return status == OK and (size > 0 or storage.nbytes() == 0)
