@@ -34,7 +34,7 @@ static struct {
 /* clang-format off */
 #define NAMES(X) \
 	X(asyncOp) X(timeout) X(reduceOp) X(is_neg) X(_is_profiler_enabled) X(_limit) \
-	X(communicator) X(handle) X(_group) X(inside) X(deferred) X(close_deferred) X(error) \
+	X(communicator) X(handle) X(_group) X(inside) X(ending) X(left) X(error) \
 	X(_goes_on) X(outlast)
 /* clang-format on */
 #define NAME_FIELD(name) PyObject *name;
@@ -241,11 +241,10 @@ static PyObject *reduce_inside(struct call *call)
 	leave(inside, me);
 	Py_DECREF(me);
 	Py_DECREF(inside);
-	if (!same(call->communicator, names.deferred, Py_None)) {
-		PyObject *closed =
-			PyObject_CallMethodObjArgs(call->communicator, names.close_deferred, NULL);
-		Py_XDECREF(closed);
-		if (!closed)
+	if (!same(call->communicator, names.ending, Py_None)) {
+		PyObject *told = PyObject_CallMethodObjArgs(call->communicator, names.left, NULL);
+		Py_XDECREF(told);
+		if (!told)
 			Py_CLEAR(done);
 	}
 	if (type)

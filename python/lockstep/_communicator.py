@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from functools import partial
+from queue import Empty, SimpleQueue
 
 from lockstep import _sites, errors
 from lockstep._library import ABORTED, C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
@@ -24,7 +25,9 @@ _SPLITS = (
 culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
 opened = set()  # those that are not closed: with what their operations need, also if the program lets go of all of it
 SWEEP = 64  # with so many operations under way, the complete ones that nobody has waited for are dropped
-_SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
+# How often a thread looks for Ctrl-C while another one makes a group; and whether a thread has left a group that is being
+# closed, as a handler of a signal may raise after it has left, and before it says so.
+_SLICE_S = 0.05
 
 
 def _in_pytorch(kind, text):
@@ -34,10 +37,11 @@ def _in_pytorch(kind, text):
     return "\n".join(filter(None, [text.rstrip("\n"), more]))
 
 
-def _made(make, inside):
+def _made(make, inside, left):
     """(status, error message, handle) of make(pointer to the handle), a call that makes a group. The call does not return
     for a signal; so it runs in a thread of its own, and Ctrl-C ends the wait for it at once. If the call makes the group
-    after that, the group is closed, or its other members would wait for this one. inside: as of a Communicator."""
+    after that, the group is closed, or its other members would wait for this one. inside: as of a Communicator; left():
+    tells that the thread has left it."""
     handle = ctypes.c_void_p()
     outcomes = []  # the call's result, and None if the caller has left: whichever is second closes the group
 
@@ -55,6 +59,7 @@ def _made(make, inside):
                 C.ls_group_close(handle)
         finally:
             inside.remove(me)
+            left()
 
     if threading.current_thread() is not threading.main_thread():
         run()
@@ -94,6 +99,8 @@ class Communicator:
         self.waiting = []
         self.visits = []
         self.closers = []  # the thread that closes it
+        self.ending = None  # True: a thread closes it, or will, and whoever leaves a call looks after that, in left()
+        self.awaiting = []  # a queue of each thread that waits until others have left
         self.children = set()
         self.deferred = None  # why it is closed as soon as the thread that closes it is in no call
         self.pending = {}  # id → Work, so that buffers live as long as operations
@@ -101,6 +108,7 @@ class Communicator:
         self.lock = threading.RLock()  # of the works
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
+        self.told = False  # the library has said that memory could not be registered
         self.completer = None  # completes futures, once one was requested
         # In this backward pass, the first error of a Work whose future was requested: a future keeps only the text of an error.
         self.lost = None
@@ -108,7 +116,6 @@ class Communicator:
         self.awaits = False
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
         self.closed = False
-        self.told = False  # the library has said that memory could not be registered
         opened.add(self)
         if parent is not None:
             self.root().children.add(self)
@@ -135,7 +142,7 @@ class Communicator:
             keep_memory=1,
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
-        status, why, handle = _made(partial(C.ls_group_open, ctypes.byref(options)), [])
+        status, why, handle = _made(partial(C.ls_group_open, ctypes.byref(options)), [], lambda: None)
         if status != OK:
             raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
         return cls(handle, rank, size)
@@ -148,7 +155,7 @@ class Communicator:
         me = threading.get_ident()
         try:
             self.inside.append(me)
-            status, why, handle = _made(make, self.inside)
+            status, why, handle = _made(make, self.inside, self.wake)
             if self.deferred is not None:  # a handler has destroyed this group meanwhile
                 C.ls_group_close(handle)
                 status = status or ABORTED
@@ -157,8 +164,8 @@ class Communicator:
             return Communicator(handle, ranks.index(self.rank), len(ranks), self)
         finally:
             self.inside.remove(me)
-            if self.deferred is not None:
-                self.close_deferred()
+            if self.ending is not None:
+                self.left()
 
     # ---- calls that give no handle ----
 
@@ -170,8 +177,8 @@ class Communicator:
             return function(self.handle, *arguments)
         finally:
             self.inside.remove(me)
-            if self.deferred is not None:
-                self.close_deferred()
+            if self.ending is not None:
+                self.left()
 
     def visit(self, function, *arguments):
         """The status of a local call, from any thread, also of a finaliser; None if the group is not open. Memory is
@@ -184,6 +191,8 @@ class Communicator:
                 return function(self.handle, *arguments)
         finally:
             self.visits.remove(me)
+            if self.ending is not None:
+                self.wake()
         return self.parent.visit(function, *arguments) if self.parent is not None else None
 
     def free(self, address):
@@ -213,6 +222,8 @@ class Communicator:
                 function(self._group, *arguments)
         finally:
             self.visits.remove(me)
+            if self.ending is not None:
+                self.wake()
 
     # ---- errors ----
 
@@ -293,6 +304,31 @@ class Communicator:
         me = threading.get_ident()
         return any(thread != me for thread in list(threads))
 
+    def _await_others(self, threads):
+        """Returns when no other thread is in one of these calls."""
+        mine = SimpleQueue()
+        try:
+            self.awaiting.append(mine)
+            while self._others(threads):
+                try:
+                    mine.get(timeout=_SLICE_S)
+                except Empty:
+                    pass
+        finally:
+            if mine in self.awaiting:
+                self.awaiting.remove(mine)
+
+    def wake(self):
+        """This thread has left a call, and others may wait for that."""
+        for queue in list(self.awaiting):
+            queue.put(None)
+
+    def left(self):
+        """After a call of a group that is ending."""
+        self.wake()
+        if self.deferred is not None:
+            self.close_deferred()
+
     def close(self, reason):
         """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
         wait in it are waited for. Called by a handler of a signal while its own thread is in a call of the group, it
@@ -301,8 +337,9 @@ class Communicator:
             self.handle = self._group = None
             return
         if self._group is None:
-            self._await_closers()
+            self._await_others(self.closers)
             return
+        self.ending = True
         if threading.get_ident() in self.inside + self.waiting:
             self.deferred = reason
             self.abort(reason)
@@ -316,13 +353,11 @@ class Communicator:
         elif self._others(self.inside):
             self.abort("a rank closed the group while it waited in it")
         # Those in waits leave by themselves, as no Work is under way any more; the completer is often among them.
-        while self._others(self.inside):
-            time.sleep(0.001)
+        self._await_others(self.inside)
         self._close_children(reason)  # which a thread has made meanwhile
         for work in list(self.pending.values()):
             work.settle()
-        while self._others(self.waiting):
-            time.sleep(0.001)
+        self._await_others(self.waiting)
         if self.completer is not None:
             self.completer.stop()
         failure = self._failure()
@@ -338,8 +373,7 @@ class Communicator:
             group, self._group = self._group, None
             if group is not None:
                 try:
-                    while self._others(self.visits):
-                        time.sleep(0.001)
+                    self._await_others(self.visits)
                 except BaseException:  # of a handler: whoever closes the group next does this
                     self._group = group
                     raise
@@ -350,11 +384,8 @@ class Communicator:
                 self.free_late()
         finally:
             self.closers.remove(me)
-        self._await_closers()
-
-    def _await_closers(self):
-        while self._others(self.closers):
-            time.sleep(0.001)
+            self.wake()
+        self._await_others(self.closers)
 
     def _close_children(self, reason):
         """False: a handler of a signal closes them, and its own thread is in a call of one."""
@@ -363,7 +394,7 @@ class Communicator:
         return all(child.deferred is None for child in list(self.children))
 
     def close_deferred(self):
-        """After a call: what a handler wanted to close meanwhile, and with it perhaps the group that this one comes of."""
+        """What a handler wanted to close meanwhile, and with it perhaps the group that this one comes of."""
         for communicator in (self, self.root()):
             reason = communicator.deferred
             if reason is not None and threading.get_ident() not in communicator.inside + communicator.waiting:

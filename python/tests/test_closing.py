@@ -30,7 +30,8 @@ LIMIT_S = 10  # for what other threads do at once; a group that does not wait fo
 def told_when_it_ends(function, events, *modules):
     """`function` of the library, called by another thread, begins only when the group's last step has begun, or when it
     waits for this call. What comes first is in `events`."""
-    main, called, goes, sleep = threading.get_ident(), threading.Event(), threading.Event(), time.sleep
+    main, called, goes = threading.get_ident(), threading.Event(), threading.Event()
+    wait = _communicator.Communicator._await_others
 
     def calling(*arguments):
         if threading.get_ident() != main:
@@ -44,16 +45,16 @@ def told_when_it_ends(function, events, *modules):
         goes.set()
         return library.ls_group_close(*arguments)
 
-    def sleeping(seconds):
-        if called.is_set():
+    def waiting(communicator, threads):
+        if called.is_set() and communicator._others(threads):
             goes.set()
-        sleep(seconds)
+        wait(communicator, threads)
 
     functions = {function: calling, "ls_group_close": closing}
     with replaced(**functions) as library, pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(module, "C", Library(library, functions))
-        patch.setattr(time, "sleep", sleeping)
+        patch.setattr(_communicator.Communicator, "_await_others", waiting)
         yield called
 
 
@@ -110,6 +111,73 @@ def failed_while_closed():
 def test_a_group_stays_while_a_thread_raises_its_error(ranks):
     (events, kinds), _ = ranks(2, failed_while_closed, fresh=True)
     assert events == ["called", "closes"] and kinds == ["Aborted"]
+
+
+CALLS = {
+    "a call in C": lambda group: group.allreduce([torch.ones(4)], blocking(dist.AllreduceOptions())),
+    "a call": lambda group: group.allreduce_coalesced([torch.ones(4)], blocking(dist.AllreduceCoalescedOptions())),
+    "a wait": lambda group: group.barrier().wait(),
+    "a future": lambda group: group.barrier().get_future().wait(),
+    "making a group": lambda group: group.communicator.from_members([0, 1], 99, 0, b"here"),
+}
+
+
+def blocking(options):
+    options.asyncOp = False
+    return options
+
+
+def closed_from_outside(name):
+    """The thread that closes the group sleeps until the other one has left it, and does not look by itself."""
+    group, errors, meeting = dist.group.WORLD, [], store()
+    dist.all_reduce(torch.ones(4))  # the next one goes the way of C
+    communicator = group.communicator
+    if dist.get_rank() == 1:
+        meeting.wait(["closed"])
+        return None
+
+    def call():
+        try:
+            CALLS[name](group)
+        except Exception as error:
+            errors.append(error)
+
+    thread, slice_s = threading.Thread(target=call), _communicator._SLICE_S
+    thread.start()
+    while not communicator.inside + communicator.waiting and thread.is_alive():
+        pass
+    _communicator._SLICE_S = 1000.0
+    try:
+        dist.destroy_process_group()
+    finally:
+        _communicator._SLICE_S = slice_s
+    thread.join()
+    meeting.set("closed", "1")
+    return len(errors), communicator.closed
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_whoever_leaves_a_group_wakes_the_thread_that_closes_it(ranks, name):
+    assert ranks(2, closed_from_outside, name, fresh=True) == [(1, True), None]
+
+
+def closed_by_two(number):
+    """Threads that close a group at once: all return when it is closed."""
+    group = dist.group.WORLD
+    threads = [threading.Thread(target=group.shutdown) for _ in range(number)]
+    slice_s, _communicator._SLICE_S = _communicator._SLICE_S, 1000.0
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        _communicator._SLICE_S = slice_s
+    return group.communicator.closed
+
+
+def test_several_threads_close_a_group(ranks):
+    assert ranks(2, closed_by_two, 4, fresh=True) == [True, True]
 
 
 # ---- groups that were made of it ----

@@ -291,7 +291,7 @@ def test_ended_beside_threads_that_call(ranks):
 
 def ended_beside_one_that_begins():
     """The group is not closed as long as a thread is in a call of it."""
-    communicator, begins, waits = dist.group.WORLD.communicator, threading.Event(), threading.Event()
+    begins, waits, wait = threading.Event(), threading.Event(), _communicator.Communicator._await_others
     events = []
 
     def sending(*arguments):
@@ -300,10 +300,10 @@ def ended_beside_one_that_begins():
         events.append("sends")
         return library.ls_send(*arguments)
 
-    def sleeping(seconds):
+    def waiting(communicator, threads):
         if communicator.handle is None:
             waits.set()
-        sleep(seconds)
+        wait(communicator, threads)
 
     def send():
         try:
@@ -311,9 +311,9 @@ def ended_beside_one_that_begins():
         except lockstep.Error as error:
             events.append(type(error).__name__)
 
-    sleep, thread = time.sleep, threading.Thread(target=send)
+    thread = threading.Thread(target=send)
     with replaced(ls_send=sending) as library, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "sleep", sleeping)
+        patch.setattr(_communicator.Communicator, "_await_others", waiting)
         thread.start()
         begins.wait()
         dist.destroy_process_group()

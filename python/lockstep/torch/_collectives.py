@@ -121,8 +121,8 @@ class Collectives(Lists):
             raise
         finally:
             communicator.inside.remove(me)
-            if communicator.deferred is not None:
-                communicator.close_deferred()
+            if communicator.ending is not None:
+                communicator.left()
         if work is None:
             if finish is not None:
                 bring(finish)

@@ -160,8 +160,8 @@ class Work(_Work):
                     self._leave(status)
         finally:
             communicator.waiting.remove(me)
-            if communicator.deferred is not None:
-                communicator.close_deferred()
+            if communicator.ending is not None:
+                communicator.left()
 
     def begin(self, function, *arguments):
         """Calls a function of the library that gives its handle, with the group first: itself."""
@@ -177,8 +177,8 @@ class Work(_Work):
             raise
         finally:
             communicator.inside.remove(me)
-            if communicator.deferred is not None:
-                communicator.close_deferred()
+            if communicator.ending is not None:
+                communicator.left()
         return self
 
     def is_under_way(self):
