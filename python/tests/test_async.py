@@ -2,6 +2,7 @@
 """Operations that go on beside their caller: Work, its futures, and what is chained to them."""
 
 import threading
+import time
 from datetime import timedelta
 
 import lockstep
@@ -285,3 +286,32 @@ def resized_under_way():
 
 def test_results_that_cannot_be_brought_beside_a_default_device(ranks):
     assert ranks(2, resized_under_way, fresh=True) == [(True, True)] * 2
+
+
+def waiting_for_futures():
+    """Rank 1 comes when rank 0 has asked for all futures. While what is chained to one runs, another thread waits."""
+    number, completers = 40, lambda: sum(thread.name == "lockstep-futures" for thread in threading.enumerate())
+    if dist.get_rank() == 1:
+        dist.recv(torch.zeros(1), 0)
+        for _ in range(number):
+            dist.all_reduce(torch.ones(1))
+        return 0, True
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(number)]
+    futures = [work.get_future() for work in works]
+    counts = []
+    chained = [future.then(lambda future: counts.append(completers())) for future in futures]
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:  # any that were called have come
+        counts.append(completers())
+    before = max(counts)
+    dist.send(torch.ones(1), 1)
+    for future in chained:
+        future.wait()
+    end = time.monotonic() + 10
+    while completers() > 2 and time.monotonic() < end:
+        pass
+    return before, completers() <= 2
+
+
+def test_one_thread_waits_for_many_futures(ranks):
+    assert ranks(2, waiting_for_futures, fresh=True) == [(1, True), (0, True)]

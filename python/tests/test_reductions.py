@@ -2,6 +2,7 @@
 """Reductions: every operation with every dtype that it is defined for, on 2 and 3 ranks."""
 
 import functools
+import warnings
 
 import lockstep
 import pytest
@@ -287,3 +288,78 @@ def coalesced_for_a_device():
 
 def test_coalescing_for_a_device(ranks):
     assert ranks(2, coalesced_for_a_device) == [([2], [2.0, 2.0])] * 2
+
+
+# ---- a block of _coalescing_manager that an exception ends ----
+
+
+class Mistake(Exception):
+    """Of the program."""
+
+
+COLLECTED = {
+    "all_reduce": (dist.all_reduce, 3),
+    "all_gather": (lambda tensor: dist.all_gather_into_tensor(torch.zeros(6), tensor), 2),
+    "another kind": (lambda tensor: dist.broadcast(tensor, 0), 0),
+}
+
+
+def ended_by_a_mistake(name, device):
+    """What comes after it is run, and what was collected is not: each rank is told so."""
+    call, times = COLLECTED[name]
+    kept = torch.ones(3)
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(Mistake):
+        warnings.simplefilter("always")
+        with dist._coalescing_manager(device=device):
+            for _ in range(times):
+                call(kept)
+            raise Mistake
+    told = [(str(one.message), one.filename) for one in caught if "lockstep" in str(one.message)]
+    after, within = torch.ones(3), torch.ones(3)
+    dist.all_reduce(after)
+    with dist._coalescing_manager(device=device):
+        dist.all_reduce(within)
+    group = dist.group.WORLD
+    return kept.tolist(), after.tolist(), within.tolist(), len(group._coalescing), told
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+@pytest.mark.parametrize("name", list(COLLECTED))
+def test_a_coalescing_manager_that_a_mistake_has_ended(ranks, name, device):
+    for rank, (kept, after, within, left, told) in enumerate(ranks(2, ended_by_a_mistake, name, device, fresh=True)):
+        assert kept == [1.0] * 3 and after == within == [2.0] * 3 and left == 0
+        if COLLECTED[name][1]:
+            assert len(told) == 1 and told[0][1] == __file__
+            assert f"on rank {rank}: {COLLECTED[name][1]} calls that it had collected (all_" in told[0][0]
+        else:
+            assert told == []
+
+
+def mixed_kinds():
+    """PyTorch refuses them when the block ends."""
+    device = torch.device("cpu")
+    with pytest.raises(RuntimeError, match="same type"), dist._coalescing_manager(device=device):
+        dist.all_reduce(torch.ones(3))
+        dist.all_gather_into_tensor(torch.zeros(6), torch.ones(3))
+    after = torch.ones(3)
+    dist.all_reduce(after)
+    return after.tolist(), len(dist.group.WORLD._coalescing)
+
+
+def test_a_coalescing_manager_that_is_refused(ranks):
+    assert ranks(2, mixed_kinds, fresh=True) == [([2.0] * 3, 0)] * 2
+
+
+def within_another():
+    """The inner one is refused, and the outer one goes on collecting."""
+    outer = torch.ones(3)
+    with dist._coalescing_manager():
+        dist.all_reduce(outer)
+        with pytest.raises(ValueError, match="non-empty"), dist._coalescing_manager():
+            pass
+        before = outer.tolist()
+    return before, outer.tolist()
+
+
+def test_a_coalescing_manager_within_another(ranks):
+    assert ranks(2, within_another, fresh=True) == [([1.0] * 3, [2.0] * 3)] * 2

@@ -15,7 +15,7 @@ import typing_extensions
 
 from lockstep import _sites
 from lockstep.torch import _versions  # first, as it refuses what the others cannot be loaded with
-from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _p2p, _phases, _work
+from lockstep.torch import _coalescing, _collectives, _end, _functional, _graphs, _group, _p2p, _phases, _work
 from lockstep.torch._mapped import MappedBuckets, mapped_buckets
 from lockstep.torch._memory import empty, empty_like, full, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
@@ -54,6 +54,7 @@ _sites.give_reason(
 )
 lockstep_autoload.register()
 _functional.register(lambda group: isinstance(group, ProcessGroup))
+_coalescing.watch(lambda group: isinstance(group, ProcessGroup))
 _works = (_work.Work, _p2p.Receive, _work.Several)
 _graphs.keep_out(ProcessGroup, _collectives.Collectives, _collectives.Lists, _p2p.PointToPoint, *_works)
 _graphs.end_graph(empty, empty_like, full, ones, share, tensor, zeros)

@@ -115,6 +115,9 @@ class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
     def _end_coalescing(self, device_type):
         return Several(self._coalescing.pop(get_ident(), []))
 
+    def stop_collecting(self):
+        self._coalescing.pop(get_ident(), None)
+
     def _collect(self, work):
         works = self._coalescing.get(get_ident())
         if works is not None:

@@ -348,7 +348,8 @@ class Completer:
     """Completes the futures of a group in the order in which they were asked for, which is that of its operations.
 
     One thread at a time waits, the leader. What is attached to a future is run by the thread that completes it,
-    and may itself wait for a later one; so the leader first makes sure that another thread takes its place.
+    and may itself wait for a later one; so the leader first makes sure that another thread takes its place. One
+    thread without work stays for that; further ones end.
     """
 
     def __init__(self):
@@ -356,7 +357,8 @@ class Completer:
         self._condition = threading.Condition(self._lock)
         self._queue = deque()
         self._led = False
-        self._idle = 0
+        self._called = False  # a thread has been called to lead, and has not come yet
+        self._idle = False  # a thread waits until it is called
         self._stopped = False
         self._threads = []
 
@@ -375,14 +377,23 @@ class Completer:
                 thread.join()
 
     def _call_leader(self):
-        if self._led or not self._queue:
+        if self._led or self._called or not self._queue:
             return
         if self._idle:
             self._condition.notify()
-            return
-        thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
-        # start() waits in Python code that an exception of a handler breaks; only the main thread runs handlers.
-        _thread.start_new_thread(thread.start, ())
+        else:
+            thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
+            # start() waits in Python code that an exception of a handler breaks; only the main thread runs handlers.
+            _thread.start_new_thread(self._start, (thread,))
+        # Not before: if a handler raises meanwhile, one thread too many comes, and not one too few.
+        self._called = True
+
+    def _start(self, thread):
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads: whoever asks next tries again
+            self._called = False
+            raise
 
     def _pass_on(self):
         with self._lock:
@@ -392,14 +403,21 @@ class Completer:
     def _run(self):
         self._threads.append(threading.current_thread())
         while True:
-            with self._lock:
-                self._idle += 1
-                while (self._led or not self._queue) and not (self._stopped and not self._queue):
-                    self._condition.wait()
-                self._idle -= 1
-                if not self._queue:
-                    return
-                self._led = True
-                work = self._queue.popleft()
+            work = self._next()
+            if work is None:
+                self._threads.remove(threading.current_thread())
+                return
             work.settle(self._pass_on)
             del work  # a thread that sleeps keeps no tensors
+
+    def _next(self):
+        """What the thread waits for as the leader; None: it is to end."""
+        with self._lock:
+            while self._led or not self._queue:
+                if self._idle or self._stopped and not self._queue:
+                    return None
+                self._idle = True
+                self._condition.wait()
+                self._idle = False
+            self._led, self._called = True, False
+            return self._queue.popleft()
