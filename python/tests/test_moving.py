@@ -317,6 +317,11 @@ def exchanged_within():
                 dist.all_to_all_single(output, input, sizes, sizes)
             told = f"all_to_all_single: output and input share memory (4 and 4 elements, of which {common} are the same)"
             assert told in str(caught.value) and "0x" not in str(caught.value)
+    if dist.get_rank() == 0:  # sends nothing, and has no place for that within what it gets
+        dist.all_to_all_single(longer, longer[2:2], [0, 5], [0, 0])
+    else:
+        dist.all_to_all_single(torch.empty(0, dtype=torch.int64), longer + 10, [0, 0], [5, 0])
+    assert longer.tolist() == ([10, 11, 12, 13, 14] if dist.get_rank() == 0 else [0, 1, 2, 3, 4])
     dist.all_to_all([tensor[2:], tensor[:2]], list(tensor.chunk(2)), group=group)
     return tensor
 

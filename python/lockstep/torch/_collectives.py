@@ -28,6 +28,7 @@ from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import (
     DTYPES,
+    are_apart,
     contiguous,
     copy_into,
     overlap,
@@ -273,7 +274,7 @@ class Collectives(Lists):
                 f"{input.numel()} of the input"
             )
         send, recv = contiguous(input, call), contiguous(output, call)
-        if shares(send, [recv], self.communicator.rank):
+        if not are_apart(send, recv) and shares(send, [recv], self.communicator.rank):
             send = send.detach().clone()
         dtype, times = transfer_dtype(input)
         finish = None if recv is output else partial(copy_into, output, recv)
@@ -292,7 +293,7 @@ class Collectives(Lists):
                 f"{output.numel()} of the output"
             )
         send, recv = contiguous(input, call), contiguous(output, call)
-        if shares(recv, [send], self.communicator.rank):
+        if not are_apart(send, recv) and shares(recv, [send], self.communicator.rank):
             recv = torch.empty_like(recv, device="cpu")
         number, factor = self._reduction(opts, call)
         finish = None if recv is output else partial(copy_into, output, recv)
@@ -307,7 +308,7 @@ class Collectives(Lists):
         call = "all_to_all_single"
         same_dtype([output, input], call)
         send, recv = contiguous(input, call), contiguous(output, call)
-        if overlap([send, recv]):
+        if not are_apart(send, recv) and shared_elements(send, recv):
             send = self._apart(send, recv, call)
         dtype, times = transfer_dtype(input)
         output_split_sizes, input_split_sizes = _listed(output_split_sizes), _listed(input_split_sizes)

@@ -148,8 +148,14 @@ def overlap(tensors):
     return any(where + size > following for (where, size), (following, _) in zip(spans, spans[1:]))
 
 
+def are_apart(one, other):
+    """Whether two tensors, each with its elements in a row, share no memory."""
+    where, there = one.data_ptr(), other.data_ptr()
+    return where + one.nbytes <= there or there + other.nbytes <= where
+
+
 def shared_elements(one, other):
-    """How many elements two tensors share, which have them in a row."""
+    """How many elements two tensors share, each with its elements in a row."""
     begin, end = max(one.data_ptr(), other.data_ptr()), min(one.data_ptr() + one.nbytes, other.data_ptr() + other.nbytes)
     return max(0, end - begin) // one.element_size()
 
