@@ -444,7 +444,7 @@ static void open_next_group(struct test_hosts *hosts)
 		transport_team_set_world(&units[r].link->team);
 		hosts_team_open(&units[r].link->team, 0, areas, closed);
 		hosts_team_announce(&units[r].link->team);
-		mailbox_begin(units[r].mailbox, &hosts->fixture->cause);
+		mailbox_begin(units[r].mailbox, &units[r].link->waiter);
 	}
 	advance_both(hosts, 1000);
 }
