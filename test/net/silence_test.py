@@ -171,14 +171,16 @@ def agent_stopped(ranks):
 
 
 def agents_stopped(ranks):
-    """The first ranks of both hosts at once: on each host another rank sends heartbeats, which first has to find that of the
-    other host."""
+    """The first ranks of both hosts at once: on each another rank takes over, finds that of the other host, and hears it. Then
+    it misses it."""
     ranks.await_file("going")
     ranks.signal(signal.SIGSTOP, [0])
     threading.Event().wait(QUIET_S)
-    ranks.signal(signal.SIGCONT, [0])
     if ranks.host == 1:
-        ranks.make("stop")
+        print("no cable", flush=True)
+        ip("link", "set", "wire", "down")
+    ranks.await_line(f"rank {2 * ranks.host + 1} got")
+    ranks.signal(signal.SIGKILL, [0])
 
 
 def stopped_in_the_middle(ranks):
@@ -285,6 +287,14 @@ def stopped_and_told(text, stopped, operation):
         for rank in range(4) if rank != stopped)
 
 
+def agents_taken_over(text):
+    before, _, after = text.partition("no cable")
+    report = re.search(r"^host\d: (?:ranks 0 and 2 are|rank [02] \(.*\) is) stopped .* for \d+ ms, called", before, re.MULTILINE)
+    return report and none(before) and all(
+        in_time(after, host, SILENT.format(*other)) and got(after, 2 * host + 1, "LS_UNREACHABLE", SILENT.format(*other))
+        for host, other in ((0, (1, 2, 3)), (1, (0, 0, 1))))
+
+
 CASES = {
     "healthy": (2, lambda text: none(text) and went_on(text)),
     "frozen": (2, silence_of_1),
@@ -300,8 +310,7 @@ CASES = {
         (0, (1, 0)), (1, (0, 1)), (2, (0, 1)), (2, (1, 0)))) and "LS-HOST-SILENT" not in text and all(
             got(text, rank, "LS_UNREACHABLE", r"host host\d \(ranks \d-\d\) cannot be reached") for rank in range(6))),
     "agent_stopped": (2, lambda text: none(text) and went_on(text)),
-    "agents_stopped": (2, lambda text: none(text) and went_on(text) and re.search(
-        r"^host\d: (?:ranks 0 and 2 are|rank [02] \(.*\) is) stopped .* for \d+ ms, called", text, re.MULTILINE)),
+    "agents_stopped": (2, agents_taken_over),
     "source_stopped": (2, lambda text: stopped_and_told(text, 3, "send")),
     "target_stopped": (2, lambda text: stopped_and_told(text, 1, "receive")),
     "root_stopped": (2, lambda text: stopped_and_told(text, 3, "scatter")),
