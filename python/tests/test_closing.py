@@ -31,7 +31,7 @@ def told_when_it_ends(function, events, *modules):
     """`function` of the library, called by another thread, begins only when the group's last step has begun, or when it
     waits for this call. What comes first is in `events`."""
     main, called, goes = threading.get_ident(), threading.Event(), threading.Event()
-    wait = _communicator.Communicator._await_others
+    others = _communicator.Communicator._others
 
     def calling(*arguments):
         if threading.get_ident() != main:
@@ -45,16 +45,17 @@ def told_when_it_ends(function, events, *modules):
         goes.set()
         return library.ls_group_close(*arguments)
 
-    def waiting(communicator, threads):
-        if called.is_set() and communicator._others(threads):
+    def waited_for(communicator, threads):
+        found = others(communicator, threads)
+        if called.is_set() and found:
             goes.set()
-        wait(communicator, threads)
+        return found
 
     functions = {function: calling, "ls_group_close": closing}
     with replaced(**functions) as library, pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(module, "C", Library(library, functions))
-        patch.setattr(_communicator.Communicator, "_await_others", waiting)
+        patch.setattr(_communicator.Communicator, "_others", waited_for)
         yield called
 
 
