@@ -5,17 +5,6 @@
 #include "op/stream.h"
 #include "hosts/hosts.h"
 
-void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost)
-{
-	if (lost)
-		op->stream.lost = true;
-	/* As in engine/window.c. */
-	ls_status status =
-		lost ? LS_OK : memory_free(mailbox->memory, op->input_block, trace_caller_text);
-	(void)status;
-	op->input_block = NULL;
-}
-
 /* Whether the peer has copied all pieces that it has begun, and begins no more. */
 static bool has_peer_stopped(struct mailbox *mailbox, struct op *op)
 {

@@ -287,6 +287,9 @@ void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
 /* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
  * has failed with op->status. */
 bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op);
+/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is
+ * never used again. */
+void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost);
 /* Copies the payload of a send into its block, all at once; it will not be posted first. False: it
  * has failed with op->status. */
 bool mailbox_stage_all(struct mailbox *mailbox, struct op *op);
@@ -347,8 +350,5 @@ static inline bool mailbox_is_reached(const _Atomic uint64_t *word, uint64_t val
 {
 	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
 }
-/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is
- * never used again. */
-void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost);
 
 #endif

@@ -51,6 +51,17 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	lock_mail_release(&mailbox->lock);
 }
 
+void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost)
+{
+	if (lost)
+		op->stream.lost = true;
+	/* As in engine/window.c. */
+	ls_status status =
+		lost ? LS_OK : memory_free(mailbox->memory, op->input_block, trace_caller_text);
+	(void)status;
+	op->input_block = NULL;
+}
+
 static bool alloc_block(struct mailbox *mailbox, struct op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
