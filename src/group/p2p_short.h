@@ -65,10 +65,12 @@ static inline bool group_try_receive_short(ls_group *group, const struct ls_call
 	uint64_t number = 0;
 	message->call.posts = op && p2p_may_post(group, message->call.peer, options);
 	bool complete = p2p_short_receive(message, op ? &number : NULL);
+	if (!complete && op && number)
+		return p2p_post_short(message, number, op);
 	p2p_collect(group); /* the call may have matched receives of other calls */
 	if (complete && op)
 		*op = message->handle;
-	return complete || (op && number && p2p_post_short(message, number, op));
+	return complete;
 }
 
 #endif

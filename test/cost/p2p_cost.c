@@ -43,8 +43,8 @@ static const char *const names[WHATS] = {
 	"ls_wait of the only one, once it is there, ls_request_free",
 };
 static const struct cost_limit limits[WHATS] = {
-	{COST_LIMITS(510, 545), 1},   {COST_LIMITS(565, 605), 1}, {COST_LIMITS(615, 670), 1},
-	{COST_LIMITS(635, 690), 1},   {COST_LIMITS(740, 790), 1}, {COST_LIMITS(775, 845), 1},
+	{COST_LIMITS(510, 545), 1},   {COST_LIMITS(530, 565), 1}, {COST_LIMITS(615, 670), 1},
+	{COST_LIMITS(635, 690), 1},   {COST_LIMITS(700, 755), 1}, {COST_LIMITS(775, 845), 1},
 	{COST_LIMITS(1345, 1365), 4}, {COST_LIMITS(155, 195), 5}, {COST_LIMITS(1185, 1200), 2},
 	{COST_LIMITS(900, 955), 5},
 };
