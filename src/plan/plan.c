@@ -38,7 +38,7 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 
 /* Up to these lengths the number of messages decides: a rank passes a payload on as one message;
  * leaders are faster than rails, and for all that is gathered than a ring. */
-enum { SHORT_BETWEEN_HOSTS = 8 << 10, SHORT_FOR_LEADERS = 32 << 10, SHORT_GATHERED = 64 << 10 };
+enum { SHORT_BETWEEN_HOSTS = 8 << 10, SHORT_FOR_LEADERS = 32 << 10, SHORT_GATHERED = 256 << 10 };
 
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
 				int size, const struct plan_topology *topology)
