@@ -240,7 +240,7 @@ static void finish_op(struct ls_request *op, ls_status status)
 	bool was_ordered = op->ordered;
 	bool calls = p2p_wakes(op), limited = op->has_own_limit;
 	struct trace_group *entry = op->group->trace_entry;
-	progress_op_complete(op, status);
+	status = progress_op_complete(op, status);
 	count_out(entry, calls, limited);
 	if (batch)
 		progress_batch_part_complete(batch, status);

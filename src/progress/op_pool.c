@@ -217,7 +217,7 @@ void progress_op_drop(struct ls_request *op, bool handle)
 	progress_op_unref(op);
 }
 
-void progress_op_complete(struct ls_request *op, ls_status status)
+ls_status progress_op_complete(struct ls_request *op, ls_status status)
 {
 	bool pooled = op->pooled;
 	if (op->on_stream)
@@ -235,6 +235,7 @@ void progress_op_complete(struct ls_request *op, ls_status status)
 	atomic_store(&op->complete, 1 + (uint32_t)status);
 	if (pooled)
 		progress_op_unref(op);
+	return status;
 }
 
 void progress_op_complete_quietly(struct ls_request *op)

@@ -27,8 +27,10 @@ struct ls_request *progress_op_new_receive(ls_group *group);
 void progress_op_discard(struct ls_request *op);
 /* As progress_op_discard, for an operation that was listed, so that other threads may hold it. */
 void progress_op_drop(struct ls_request *op, bool handle);
-/* Completes an operation with `status`: runs its callback, and drops one reference. */
-void progress_op_complete(struct ls_request *op, ls_status status);
+/* Completes an operation with `status`: runs its callback, and drops one reference. Returns the
+ * status that it has in the end: with LOCKSTEP_CHECK=1 it fails if the program has changed what it
+ * was to send. */
+ls_status progress_op_complete(struct ls_request *op, ls_status status);
 /* As progress_op_complete with LS_OK, for an operation of the pool that ends quietly. The store to
  * `complete` is a release only: before the caller looks for threads that wait, it makes a
  * sequentially consistent exchange with them. */

@@ -142,9 +142,18 @@ static void blocks_that_are_sent(struct rank *rank)
 
 /* ---- stores of the program ---- */
 
+static ls_status send_in_batch(ls_group *group, const int32_t *out, ls_request **op)
+{
+	MUST(ls_batch_begin(group) == LS_OK);
+	MUST(ls_send(group, out, LONG, LS_INT32, 1, NULL) == LS_OK);
+	return ls_batch_end(group, op);
+}
+
+enum way { BY_ALLREDUCE, BY_ISEND, BY_BATCH, WAYS };
+
 /* Rank 0 stores to what an operation is to send, before the operation is complete. changes: the
  * store changes something. */
-static void store_too_early(struct rank *rank, ls_group *group, bool sends, bool changes)
+static void store_too_early(struct rank *rank, ls_group *group, enum way way, bool changes)
 {
 	static int32_t out[LONG], in[RANKS][LONG], mine[RANKS][COUNT];
 	ls_request *op = NULL;
@@ -153,11 +162,13 @@ static void store_too_early(struct rank *rank, ls_group *group, bool sends, bool
 	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	if (rank->rank > 0)
 		await_step(1);
-	if (!sends)
+	if (way == BY_ALLREDUCE)
 		status = ls_allreduce(group, rank->rank == 0 ? out : mine[rank->rank],
 				      in[rank->rank], COUNT, LS_INT32, LS_SUM, &options);
-	else if (rank->rank == 0)
+	else if (rank->rank == 0 && way == BY_ISEND)
 		status = ls_isend(group, out, LONG, LS_INT32, 1, NULL, &op);
+	else if (rank->rank == 0)
+		status = send_in_batch(group, out, &op);
 	else if (rank->rank == 1)
 		status = ls_recv(group, in[1], LONG, LS_INT32, 0, NULL);
 	MUST(status == LS_OK || (changes && status == LS_ABORTED));
@@ -174,17 +185,18 @@ static void store_too_early(struct rank *rank, ls_group *group, bool sends, bool
 	if (rank->rank > 0 || !changes)
 		return;
 	MUST(strstr(failure.text, "the program has changed what "));
-	MUST(strstr(failure.text, sends ? "send #" : "all-reduce #"));
+	MUST(strstr(failure.text, way == BY_ALLREDUCE ? "all-reduce #" : "send #"));
 	MUST(strstr(failure.text, "host_races_test.c:"));
 }
 
-static bool sends_it, changes_it;
+static enum way store_way;
+static bool changes_it;
 
 static void store(struct rank *rank)
 {
 	ls_group *group; /* it fails, and the world does not */
 	MUST(ls_group_split(rank->group, 0, rank->rank, &group) == LS_OK);
-	store_too_early(rank, group, sends_it, changes_it);
+	store_too_early(rank, group, store_way, changes_it);
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);
 	ls_group_close(group);
 }
@@ -192,9 +204,9 @@ static void store(struct rank *rank)
 static void stores(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 4; i++) {
-		sends_it = i % 2;
-		changes_it = i / 2;
+	for (int i = 0; i < 2 * WAYS; i++) {
+		store_way = (enum way)(i / 2);
+		changes_it = i % 2;
 		check_job(store);
 	}
 }
