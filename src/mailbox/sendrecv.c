@@ -140,9 +140,8 @@ static bool has_place(struct mailbox *mailbox, struct op *op, uint64_t piece)
 static enum op_progress stage_pieces(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
-	/* A block of places stays in the cache. */
-	bool nontemporal = !p2p->in_places && (op->call.send.bytes >= MAILBOX_NONTEMPORAL_BYTES ||
-					       mailbox_begin_stores(mailbox, op));
+	if (p2p->pieces_staged == 0)
+		p2p->nontemporal = mailbox_begin_stores(mailbox, op);
 	for (; p2p->pieces_staged < p2p->pieces; p2p->pieces_staged++) {
 		uint64_t piece = p2p->pieces_staged;
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
@@ -153,7 +152,7 @@ static enum op_progress stage_pieces(struct mailbox *mailbox, struct op *op)
 		uint64_t before = clock_ticks();
 		kernel_copy((unsigned char *)op->input_block + place_of(op, p2p->in_places, piece),
 			    (const unsigned char *)op->call.send.address + first, bytes,
-			    nontemporal);
+			    p2p->nontemporal);
 		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
 		transport_request_progress(mailbox->team, op->call.peer);

@@ -51,6 +51,7 @@ struct op_p2p {
 	bool uses_cells;   /* send: it takes cells if some are free when it gets a slot */
 	bool posted_first; /* send: it is posted first; then the call stages its payload */
 	bool in_places;    /* send: its block has MAIL_PLACES places, which it reuses */
+	bool nontemporal;  /* send that is posted first: it stages past the cache */
 	bool fetches;      /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
