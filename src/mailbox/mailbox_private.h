@@ -20,13 +20,13 @@ enum {
 	 *   copied   below 64 KiB   below 16 KiB
 	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
 	 *   copied   below 4 MiB    above          LONG
-	 *   read     above          never          a copy of the whole takes room */
+	 *   read     above          never          a copy takes room, so it is read where it can be */
 	MAILBOX_READ_MIN_BYTES = 64 * 1024,
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
 	MAILBOX_READ_LONG_BYTES = 4 * 1024 * 1024,
-	/* Up to MAX a payload is copied only if the copy takes at most 1/64 of the arena, or if the
-	 * block has places (MAIL_PLACES). */
+	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if its block takes
+	 * at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
@@ -286,9 +286,9 @@ bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op);
 /* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is
  * never used again. */
 void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost);
-/* Copies the payload of a send into its block, all at once; it will not be posted first. False: it
- * has failed with op->status. */
-bool mailbox_stage_all(struct mailbox *mailbox, struct op *op);
+/* Call if there is no free slot for a send that was to be posted first: its payload is read by
+ * address, or staged whole. False: it has failed with op->status. */
+bool mailbox_post_later(struct mailbox *mailbox, struct op *op);
 /* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
  * the two processors share no cache, fetching a line back from it takes longer than writing it to
  * memory. */

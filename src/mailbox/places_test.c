@@ -188,6 +188,53 @@ static void test_queued_is_whole(void **state)
 	free(send);
 }
 
+/* Then a longer one, which the receiver can read by address, is not copied. */
+static void test_queued_is_read(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	atomic_store(&source->link->team.reads_me, TRANSPORT_READS_YES);
+	for (int i = 0; i < MANY; i++) {
+		struct message *before = begin(source, TRACE_SEND, 1);
+		assert_int_equal(advance(source, before), OP_DONE);
+		free(before);
+	}
+	uint64_t count = MAILBOX_READ_LONG_BYTES / sizeof(uint32_t);
+	uint32_t *out = malloc(count * sizeof *out), *in = malloc(count * sizeof *in);
+	assert_true(out && in);
+	for (uint32_t i = 0; i < count; i++)
+		out[i] = i * 2654435761u;
+	struct message *send = begin(source, TRACE_SEND, 1), *receive;
+	send->op.call.count = count;
+	send->op.call.send = buffer_host(out, count * sizeof *out);
+	assert_int_equal(advance(source, send), OP_BLOCKED);
+	assert_true(send->op.p2p.by_address && !send->op.p2p.in_places);
+	assert_null(send->op.input_block);
+	for (int i = 0; i < MANY; i++) {
+		receive = begin(owner, TRACE_RECV, 1);
+		assert_int_equal(advance(owner, receive), OP_DONE);
+		free(receive);
+	}
+	assert_int_equal(advance(source, send), OP_BLOCKED);
+	receive = begin(owner, TRACE_RECV, 1);
+	receive->op.call.count = count;
+	receive->op.call.recv = buffer_host(in, count * sizeof *in);
+	assert_int_equal(advance(owner, receive), OP_DONE);
+	assert_memory_equal(in, out, count * sizeof *in);
+	assert_int_equal(advance(source, send), OP_DONE);
+	free(receive);
+	free(send);
+	free(out);
+	free(in);
+}
+
+static int open_reading_pair(void **state)
+{
+	const struct settings settings = {.messages = MANY, .cma = SETTING_CMA_AUTO};
+	*state = fixture_open(2, &settings);
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +242,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_half_is_free, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_other_is_gone, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_queued_is_whole, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_queued_is_read, open_reading_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

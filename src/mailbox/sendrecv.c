@@ -95,7 +95,10 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 	uint64_t piece;
 	for (uint64_t done = 0; done < MAILBOX_SLICE_BYTES; done += p2p->piece_bytes) {
 		uint64_t unstaged = transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces);
-		if (unstaged && !(all->in_places && poll_word(mailbox, &p2p->rts->staged, unstaged)))
+		/* A thread that makes progress on several operations does not poll for one of which
+		 * nothing has come. */
+		bool polls = all->in_places && (done > 0 || !p2p->detached);
+		if (unstaged && !(polls && poll_word(mailbox, &p2p->rts->staged, unstaged)))
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
@@ -153,7 +156,7 @@ static enum op_progress stage_pieces(struct mailbox *mailbox, struct op *op)
 		kernel_copy((unsigned char *)op->input_block + place_of(op, p2p->in_places, piece),
 			    (const unsigned char *)op->call.send.address + first, bytes,
 			    p2p->nontemporal);
-		p2p->ticks += clock_ticks() - before;
+		p2p->staging_ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
 		transport_request_progress(mailbox->team, op->call.peer);
 		if (mailbox_has_failed_hint(mailbox)) {
@@ -243,7 +246,7 @@ static enum op_progress advance_send(struct mailbox *mailbox, struct op *op)
 		if (!prepare_send(mailbox, op))
 			return OP_FAILED;
 		if (!mailbox_send(mailbox, op)) {
-			if (!mailbox_stage_all(mailbox, op))
+			if (!mailbox_post_later(mailbox, op))
 				return OP_FAILED;
 			(void)mailbox_send(mailbox, op);
 		}

@@ -24,18 +24,20 @@ bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
 	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
 		return false;
 	lock_mail_acquire(&mailbox->lock);
-	bool nontemporal = op_tuner_begin(&mailbox->tuner, OP_CHOICE_STAGE, PLAN_STORES_AUTO, bytes,
-					  bytes, use);
+	bool nontemporal = op_tuner_begin(
+		&mailbox->tuner, op->p2p.posted_first ? OP_CHOICE_STAGE_PIECES : OP_CHOICE_STAGE,
+		PLAN_STORES_AUTO, bytes, bytes, use);
 	lock_mail_release(&mailbox->lock);
 	return nontemporal;
 }
 
-/* The stores count only if the receiver alone has copied the message. */
+/* If the payload was staged whole, the stores count only if the receiver alone has copied it. */
 void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 {
 	const struct op_p2p *p2p = &op->p2p;
-	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
-	if (!copied_alone && !p2p->transfer.at)
+	uint64_t theirs = p2p->pieces - p2p->pieces_copied;
+	bool counts = p2p->stores.at && (p2p->staged_all ? !p2p->pieces_copied : theirs > 0);
+	if (!counts && !p2p->transfer.at)
 		return;
 	/* The copies of a blocking send overlap. A nonblocking send may be one of many, which wait
 	 * for each other: only its own copies count. */
@@ -43,9 +45,10 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
 	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
+	uint64_t staging = p2p->staged_all ? p2p->ticks : p2p->staging_ticks;
 	lock_mail_acquire(&mailbox->lock);
-	if (copied_alone)
-		op_tuner_record(&p2p->stores, p2p->ticks + copied);
+	if (counts)
+		op_tuner_record(&p2p->stores, staging + copied * p2p->pieces / theirs);
 	if (p2p->transfer.at)
 		op_tuner_record(&p2p->transfer, overlaps ? elapsed : copied + before_post);
 	lock_mail_release(&mailbox->lock);
@@ -60,31 +63,6 @@ void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost)
 		lost ? LS_OK : memory_free(mailbox->memory, op->input_block, trace_caller_text);
 	(void)status;
 	op->input_block = NULL;
-}
-
-static bool alloc_block(struct mailbox *mailbox, struct op *op)
-{
-	uint64_t bytes = op->call.send.bytes;
-	uint64_t places = MAIL_PLACES * transport_mail_piece_bytes(bytes);
-	return op_alloc_block(mailbox->memory, op, op->p2p.in_places ? places : bytes,
-			      &op->input_block, &op->input_offset);
-}
-
-bool mailbox_stage_all(struct mailbox *mailbox, struct op *op)
-{
-	if (op->p2p.in_places) {
-		op->p2p.in_places = false;
-		mailbox_release_payload(mailbox, op, false);
-		if (!alloc_block(mailbox, op))
-			return false;
-	}
-	op->p2p.posted_first = false;
-	op->p2p.staged_all = true;
-	bool nontemporal = mailbox_begin_stores(mailbox, op);
-	uint64_t before = clock_ticks();
-	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, nontemporal);
-	op->p2p.ticks = clock_ticks() - before;
-	return true;
 }
 
 /* Whether no other thread advances or cancels this send, so that its block stays valid while the
@@ -108,6 +86,12 @@ static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 	return !staged;
 }
 
+static uint64_t block_bytes(const struct op *op)
+{
+	uint64_t bytes = op->call.send.bytes;
+	return op->p2p.in_places ? MAIL_PLACES * transport_mail_piece_bytes(bytes) : bytes;
+}
+
 /* Whether the receiver reads the plain memory by address: only on this host. */
 static bool is_read(struct mailbox *mailbox, struct op *op)
 {
@@ -121,34 +105,69 @@ static bool is_read(struct mailbox *mailbox, struct op *op)
 		return false;
 	if (always)
 		return true;
-	bool has_room = op->p2p.in_places || bytes <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
+	bool has_room = block_bytes(op) <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
 	if (bytes <= MAILBOX_READ_MAX_BYTES)
 		return !has_room || reading_is_faster(mailbox, op);
-	return !op->p2p.in_places && bytes >= MAILBOX_READ_LONG_BYTES;
+	return bytes >= MAILBOX_READ_LONG_BYTES && !(op->p2p.in_places && has_room);
+}
+
+/* Shows the payload to its receiver, or allocates the block for it. */
+static bool place_payload(struct mailbox *mailbox, struct op *op)
+{
+	struct op_p2p *p2p = &op->p2p;
+	p2p->transfer.at = NULL;
+	p2p->in_places = p2p->posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES;
+	p2p->by_address = is_read(mailbox, op);
+	if (p2p->by_address) {
+		p2p->posted_first = p2p->in_places = false;
+		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
+		return true;
+	}
+	return op_alloc_block(mailbox->memory, op, block_bytes(op), &op->input_block,
+			      &op->input_offset);
+}
+
+static void stage_all(struct mailbox *mailbox, struct op *op)
+{
+	op->p2p.staged_all = true;
+	bool nontemporal = mailbox_begin_stores(mailbox, op);
+	uint64_t before = clock_ticks();
+	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, nontemporal);
+	op->p2p.ticks = clock_ticks() - before;
+}
+
+bool mailbox_post_later(struct mailbox *mailbox, struct op *op)
+{
+	struct op_p2p *p2p = &op->p2p;
+	p2p->posted_first = false;
+	if (p2p->in_places) {
+		mailbox_release_payload(mailbox, op, false);
+		if (!place_payload(mailbox, op))
+			return false;
+	}
+	if (!p2p->by_address)
+		stage_all(mailbox, op);
+	return true;
 }
 
 bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 {
-	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = op->p2p.in_places = false;
-	op->p2p.stores.at = op->p2p.transfer.at = NULL;
+	struct op_p2p *p2p = &op->p2p;
+	p2p->by_address = p2p->posted_first = p2p->staged_all = p2p->in_places = false;
+	p2p->stores.at = p2p->transfer.at = NULL;
+	p2p->staging_ticks = 0;
 	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
 			      &mailbox->members, &op->input_offset))
 		return true;
 	/* The caller has checked that the buffer is a block; so peers no longer see the block. */
-	if (op->p2p.hands_over_block) {
+	if (p2p->hands_over_block) {
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	op->p2p.posted_first = may_post_first(mailbox, op);
-	op->p2p.in_places = op->p2p.posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES;
-	op->p2p.by_address = is_read(mailbox, op);
-	if (op->p2p.by_address) {
-		op->p2p.posted_first = op->p2p.in_places = false;
-		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
-		return true;
-	}
-	if (!alloc_block(mailbox, op))
+	p2p->posted_first = may_post_first(mailbox, op);
+	if (!place_payload(mailbox, op))
 		return false;
-	op->p2p.ticks = 0;
-	return op->p2p.posted_first || mailbox_stage_all(mailbox, op);
+	if (!p2p->by_address && !p2p->posted_first)
+		stage_all(mailbox, op);
+	return true;
 }

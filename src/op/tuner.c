@@ -59,10 +59,8 @@ static float average_cost(float before, float now)
 static void choose_stores(struct op_tuner_case *here, enum op_choice choice)
 {
 	bool is_transfer = choice == OP_CHOICE_SEND || choice == OP_CHOICE_SEND_BLOCKING;
-	float least = is_transfer                 ? slightly
-		      : choice != OP_CHOICE_STAGE ? clearly
-		      : here->second              ? half
-						  : slightly;
+	bool stages = choice == OP_CHOICE_STAGE || choice == OP_CHOICE_STAGE_PIECES;
+	float least = is_transfer ? slightly : !stages ? clearly : here->second ? half : slightly;
 	bool nontemporal = here->cost[true] < least * here->cost[false];
 	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
 	here->pause = nontemporal != here->second ? PAUSE_FIRST

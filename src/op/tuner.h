@@ -16,6 +16,7 @@ enum op_choice {
 	/* a message into a block that its receiver reads; under the mailbox's lock, and the
 	 * receiver's time is measured, too */
 	OP_CHOICE_STAGE,
+	OP_CHOICE_STAGE_PIECES, /* the same while its receiver copies it */
 	/* Not the stores, but the transfer of a plain payload: false, its receiver reads it by
 	 * address; true, its sender stages it. Both under the mailbox's lock. */
 	OP_CHOICE_SEND,
