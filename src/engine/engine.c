@@ -270,7 +270,7 @@ static void publish_entry(struct engine *engine, struct op *op)
 	entry->history = op->history = engine->history;
 	engine_window_publish(engine, op);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
-	transport_notify_entered(team);
+	transport_notify_all(team);
 	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
 		engine_payload_prefetch(engine, op->call.send.bytes);
 	engine->history =

@@ -11,37 +11,12 @@
  * has stopped, which wakes it. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4, CALLED = 8, PUSH_LONG = 16 };
 
-/* Whether there is something of which the link does not know. */
 static bool is_any_marked(const struct hosts *hosts)
 {
 	uint64_t any = 0;
 	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++)
-		any |= atomic_load(&hosts->areas[w]) | atomic_load(&hosts->entered[w]);
+		any |= atomic_load(&hosts->areas[w]);
 	return any != 0;
-}
-
-static void mark_far(struct hosts *hosts, const struct transport_team *team)
-{
-	for (int q = 0; q < team->size; q++)
-		if (!transport_is_here(team, q))
-			hosts_mark(hosts, team->area, team->members[q].world);
-}
-
-/* Marks what hosts_notify_entered has left for later. */
-static void mark_entered(struct hosts *hosts)
-{
-	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++) {
-		uint64_t left = atomic_load_explicit(&hosts->entered[w], memory_order_relaxed)
-					? atomic_exchange(&hosts->entered[w], 0)
-					: 0;
-		for (; left; left &= left - 1) {
-			unsigned area = 64 * w + (unsigned)__builtin_ctzll(left);
-			const struct transport_team *team = atomic_load(&hosts->teams[area]);
-			atomic_store(&hosts->entered_count[area], 0);
-			if (team)
-				mark_far(hosts, team);
-		}
-	}
 }
 
 /* Pushes to the peers whose bits are set in `peers`, word w of a set of ranks. */
@@ -113,8 +88,6 @@ static void relay_all(struct hosts *hosts)
 static void serve_others(struct hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
-	if (asked & PUSH_LONG)
-		mark_entered(hosts);
 	relay_all(hosts);
 	if (asked & PUSH)
 		push_all(hosts, asked & PUSH_LONG);
@@ -182,23 +155,11 @@ void hosts_notify(const struct transport_team *team, int rank)
 void hosts_notify_far(const struct transport_team *team)
 {
 	struct hosts *hosts = team->transport->hosts;
-	mark_far(hosts, team);
+	for (int q = 0; q < team->size; q++)
+		if (!transport_is_here(team, q))
+			hosts_mark(hosts, team->area, team->members[q].world);
 	make_progress(hosts, AGAIN, false);
 	push_or_leave(hosts);
-}
-
-/* Without the pump nobody would come back to it later. */
-void hosts_notify_entered(const struct transport_team *team)
-{
-	struct hosts *hosts = team->transport->hosts;
-	if (!atomic_load(&hosts->pump.runs)) {
-		hosts_notify_far(team);
-		return;
-	}
-	atomic_fetch_or(&hosts->entered[team->area / 64], UINT64_C(1) << team->area % 64);
-	atomic_fetch_add(&hosts->transport->segment->marked, 1);
-	if (atomic_fetch_add(&hosts->entered_count[team->area], 1) + 1 >= HOSTS_ENTRIES_TOGETHER)
-		make_progress(hosts, AGAIN | PUSH | PUSH_LONG, false);
 }
 
 bool hosts_advance_without_push(struct transport *transport)

@@ -139,17 +139,12 @@ struct hosts {
 	_Atomic uint32_t progress; /* see advance.c */
 	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank.
 	 * kept_long: something that may stay so while all threads sleep. due: it must be pushed
-	 * before this thread stops. behind: the link had no room for all that was to be sent there.
-	 * The thread that makes progress stores all four. */
+	 * before this thread stops. The thread that makes progress stores all three. */
 	_Atomic uint64_t kept_back[RANKS_WORLD_WORDS], kept_long[RANKS_WORLD_WORDS];
-	uint64_t due[RANKS_WORLD_WORDS], behind[RANKS_WORLD_WORDS];
+	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
 	_Atomic uint64_t unsent[TRANSPORT_AREAS][RANKS_WORLD_WORDS];
-	_Atomic uint64_t areas[HOSTS_AREA_WORDS]; /* bit i: unsent[i] is not empty */
-	/* Bit i: this rank has entered collectives of team i, of which members on other hosts are
-	 * told later (HOSTS_ENTRIES_TOGETHER); how many, about. */
-	_Atomic uint64_t entered[HOSTS_AREA_WORDS];
-	_Atomic uint32_t entered_count[TRANSPORT_AREAS];
+	_Atomic uint64_t areas[HOSTS_AREA_WORDS];              /* bit i: unsent[i] is not empty */
 	struct transport_team *_Atomic teams[TRANSPORT_AREAS]; /* by area of my segment */
 };
 
@@ -229,11 +224,7 @@ static inline uint64_t hosts_place_at_target(const struct hosts_path *path, cons
  *     (engine_room_awaits). So this rank has not entered all of those that the peer has completed,
  *     and tells of them when it does;
  *   - when the two ranks call different collectives. That may be found up to HOSTS_LONG_MS later.
- * So these are also kept while the rank sleeps.
- *
- * An entry costs time for each member on another host even if it is kept back. So the relay does
- * not look at it before HOSTS_ENTRIES_TOGETHER have come together; or there is something else to
- * send to a member, which then gets the entries first; or HOSTS_LONG_MS are over. */
+ * So these are also kept while the rank sleeps. */
 enum hosts_keep {
 	HOSTS_KEEP_NOT = 0,
 	HOSTS_KEEP_WORD = 1,
@@ -243,8 +234,7 @@ enum hosts_keep {
 	HOSTS_KEEP_FINISHED = HOSTS_KEEP_LONG | 1,
 	HOSTS_KEEP_ENTRY = HOSTS_KEEP_LONG | 4,
 };
-enum { HOSTS_LONG_MS = 100, HOSTS_ENTRIES_TOGETHER = 16 };
-_Static_assert((int)HOSTS_ENTRIES_TOGETHER <= (int)HOSTS_ENTRIES_KEPT, "all that are not told");
+enum { HOSTS_LONG_MS = 100 };
 _Static_assert((HOSTS_KEEP_MAX - 1) / (HOSTS_KEEP_ENTRY - HOSTS_KEEP_LONG) <= HOSTS_ENTRIES_KEPT,
 	       "the next entry goes at once, with those before it");
 
@@ -407,7 +397,6 @@ void hosts_push_short(struct hosts *hosts);
 /* Implements struct transport_hosts_ops. */
 void hosts_notify(const struct transport_team *team, int rank);
 void hosts_notify_far(const struct transport_team *team);
-void hosts_notify_entered(const struct transport_team *team);
 
 /* ---- pump.c ---- */
 

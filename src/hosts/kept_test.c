@@ -258,60 +258,6 @@ static void test_in_use(void **state)
 	close(fd);
 }
 
-/* As the engine does it. */
-static void enter_together(uint64_t seq)
-{
-	struct transport_entry *entry = transport_entry(teams[1], 1, seq);
-	entry->signature = seq;
-	wait_store(&entry->signal, transport_signal(seq, 0));
-	transport_notify_entered(teams[1]);
-}
-
-/* The link is not given entries one by one; until it has them, nothing can be proved. */
-static void test_together(void **state)
-{
-	(void)state;
-	const struct transport_segment *segment = job->ranks[1].transport.segment;
-	const struct transport_traffic *traffic = transport_traffic(segment, 0);
-	begin_to_keep();
-	uint64_t posted = atomic_load(&traffic->posted);
-	for (uint64_t seq = 1; seq < HOSTS_ENTRIES_TOGETHER; seq++) {
-		enter_together(seq);
-		advance_both();
-		assert_int_equal(atomic_load(&traffic->posted), posted);
-		assert_int_not_equal(atomic_load(&segment->served), atomic_load(&segment->marked));
-	}
-	enter_together(HOSTS_ENTRIES_TOGETHER);
-	advance_both();
-	for (uint64_t seq = 1; seq <= HOSTS_ENTRIES_TOGETHER; seq++)
-		assert_true(is_known(1, seq));
-	assert_int_equal(atomic_load(&segment->served), atomic_load(&segment->marked));
-	assert_int_equal(atomic_load(&traffic->kept_back), 0);
-}
-
-/* They go with what is pushed for another reason, and before it; and once in a while. */
-static void test_together_sooner(void **state)
-{
-	(void)state;
-	struct transport_envelope envelope = {.seq = 2};
-	struct wait_word blocked;
-	uint64_t ticket;
-	begin_to_keep();
-	enter_together(1);
-	enter_together(2);
-	assert_true(transport_channel_post(teams[1], 0, &envelope, NULL, 0, &ticket, &blocked));
-	while (!transport_channel_match(teams[0], 1, 2, &blocked))
-		for (int r = 0; r < 2; r++)
-			hosts_advance(&job->ranks[r].transport);
-	assert_true(is_known(1, 1) && is_known(1, 2));
-	enter_together(3);
-	advance_both();
-	assert_false(is_known(1, 3));
-	hosts_push(&job->ranks[1].transport);
-	advance_both();
-	assert_true(is_known(1, 3));
-}
-
 /* Nobody reads an entry any more that a later one has replaced; but each number is told, as ranks
  * wait for it. */
 static void test_replaced(void **state)
@@ -338,8 +284,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_push_while_arming, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_in_use, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_together, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_together_sooner, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

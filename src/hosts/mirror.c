@@ -385,7 +385,6 @@ bool hosts_is_lost(const struct transport *transport, int rank)
 
 static const struct transport_hosts_ops hosts_ops = {.notify = hosts_notify,
 						     .notify_far = hosts_notify_far,
-						     .notify_entered = hosts_notify_entered,
 						     .quiet = hosts_quiet,
 						     .payload = hosts_payload};
 

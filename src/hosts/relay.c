@@ -280,20 +280,6 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	       send_mine(&path, HOSTS_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 
-/* As relay_to. What the link had no room for is pushed as soon as it has: more than usual has come
- * together, and perhaps nobody asks for a push again. */
-static bool relay_all_to(struct hosts *hosts, struct transport_team *team, int peer)
-{
-	uint64_t *behind = &hosts->behind[peer / 64], bit = ranks_bit(peer);
-	if (!relay_to(hosts, team, peer)) {
-		*behind |= bit;
-		return false;
-	}
-	hosts->due[peer / 64] |= *behind & bit;
-	*behind &= ~bit;
-	return true;
-}
-
 void hosts_relay_team(struct hosts *hosts, unsigned area)
 {
 	struct transport_team *team = atomic_load(&hosts->teams[area]);
@@ -305,7 +291,7 @@ void hosts_relay_team(struct hosts *hosts, unsigned area)
 			continue;
 		uint64_t left = atomic_exchange(unsent, 0);
 		for (; left && team; left &= left - 1)
-			if (!relay_all_to(hosts, team, 64 * w + __builtin_ctzll(left)))
+			if (!relay_to(hosts, team, 64 * w + __builtin_ctzll(left)))
 				kept |= left & -left;
 		any |= kept != 0;
 		atomic_fetch_or(unsent, kept);

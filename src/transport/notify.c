@@ -84,12 +84,6 @@ void transport_notify_all(const struct transport_team *team)
 		team->transport->hosts_ops->notify_far(team);
 }
 
-void transport_notify_entered(const struct transport_team *team)
-{
-	if (notify_here(team))
-		team->transport->hosts_ops->notify_entered(team);
-}
-
 void transport_notify_host(const struct transport_team *team)
 {
 	notify_here(team);

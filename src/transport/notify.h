@@ -39,9 +39,6 @@ void transport_request_progress(const struct transport_team *team, int rank);
  * transport_wait_word with this team, and this rank as `peer`, or which concerns other hosts only.
  * Threads that wait for other words sleep on. */
 void transport_notify_all(const struct transport_team *team);
-/* As transport_notify_all, after this rank has published its entry of a collective, of which no
- * rank on another host need know soon (hosts/hosts_private.h: enum hosts_keep). */
-void transport_notify_entered(const struct transport_team *team);
 /* As transport_notify_all, for the members on this host. */
 void transport_notify_host(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is

@@ -85,8 +85,6 @@ struct transport_hosts_ops {
 	void (*notify)(const struct transport_team *team, int rank);
 	/* the same for all members on other hosts */
 	void (*notify_far)(const struct transport_team *team);
-	/* transport_notify_entered */
-	void (*notify_entered)(const struct transport_team *team);
 	/* transport_channel_quiet */
 	bool (*quiet)(struct transport_team *team, int peer, struct wait_word *blocked);
 	/* transport_channel_payload */
