@@ -154,7 +154,7 @@ static void lines_of_python(void **state)
 			       "  rank 3: elsewhere, "));
 	assert_non_null(strstr(text, "data.py:89 (pid 103; asleep)"));
 	assert_non_null(strstr(text, "\nNothing has failed yet. If the rank is only slow, wait."));
-	assert_null(strstr(text, "does not answer"));
+	assert_null(strstr(text, "No host has told"));
 	job->ranks[2].awaits_mutex = true;
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "\nIt can never continue, and no time limit helps. Let all "
@@ -429,7 +429,7 @@ static void several_hosts(void **state)
 	diagnose_judge(job, NULL, &verdict);
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
-	assert_non_null(strstr(text, "\nTheir host does not answer. It is slow, or what goes to"));
+	assert_non_null(strstr(text, "\nNo host has told what they do. A host is slow, or what"));
 	free(job);
 	/* Those that are not seen have a line for each host; what they do is not known. */
 	job = test_absent(4, test_bit(1));

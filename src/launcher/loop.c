@@ -214,6 +214,28 @@ static bool is_any_ready(const struct launcher_job *job, const struct launcher_p
 	return false;
 }
 
+/* With hosts: tells all ranks who has ended. They fail because of it, some by a signal, which must
+ * not count as the cause; so an end that is itself a failure is told after its round. */
+static void tell_ends(struct launcher_job *job, uint64_t now_ns)
+{
+	for (int i = 0; job->hosts && i < job->started; i++) {
+		struct launcher_rank *rank = &job->ranks[i];
+		if (!rank->ended || rank->told ||
+		    (launcher_has_failed(rank) && now_ns < job->round_end_ns))
+			continue;
+		rank->told = true;
+		launcher_hosts_tell_ended(job, i);
+	}
+}
+
+static bool is_any_untold(const struct launcher_job *job)
+{
+	for (int i = 0; job->hosts && i < job->started; i++)
+		if (job->ranks[i].ended && !job->ranks[i].told)
+			return true;
+	return false;
+}
+
 /* Looks at all ranks if one is ready: poll goes through the ranks one after the other, so it may
  * show the second end and not the first. */
 static void hear_ends(struct launcher_job *job, const struct launcher_poll *set, uint64_t now_ns)
@@ -275,6 +297,8 @@ static uint64_t next_deadline(const struct launcher_job *job)
 		deadline_ns = job->timeout_ns;
 	if (job->ending != LAUNCHER_NORMAL && job->ending_until_ns < deadline_ns)
 		deadline_ns = job->ending_until_ns;
+	if (is_any_untold(job) && job->round_end_ns < deadline_ns)
+		deadline_ns = job->round_end_ns;
 	return deadline_ns;
 }
 
@@ -300,6 +324,7 @@ ls_status launcher_loop(struct launcher_job *job)
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);
 		hear_ends(job, &set, now_ns);
+		tell_ends(job, now_ns);
 		advance_ending(job, now_ns);
 	}
 	return LS_OK;

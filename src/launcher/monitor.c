@@ -96,8 +96,6 @@ void launcher_monitor_ended(struct launcher_job *job, int rank)
 	char text[RENDEZVOUS_TEXT_BYTES];
 	char how[128];
 
-	if (job->hosts)
-		launcher_hosts_tell_ended(job, rank);
 	if (job->met || !job->server)
 		return;
 	launcher_end_text(job, rank, how, sizeof how);
