@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "message_ways.h"
@@ -435,5 +436,34 @@ void cancel_what_left(struct runner_rank *self)
 	OK(ls_group_failure(group, &failure));
 	CHECK(failure.status == LS_OK);
 	values_free(group, buffer, true);
+	ls_group_close(group);
+}
+
+/* Two ranks wait for each other in a group of their own. The other two work in theirs: they call,
+ * and do something else for a moment. What a rank does in one group must hide nothing in another,
+ * not even from other hosts. */
+void deadlock_beside_a_busy_group(struct runner_rank *self)
+{
+	const struct timespec moment = {.tv_nsec = 20000000};
+	ls_group *group = runner_open(self), *own;
+	int32_t value = 1, is_over = 0, are_over = 0;
+	bool is_stuck = self->rank % 2 == 0;
+	OK(ls_group_split(group, is_stuck, self->rank, &own));
+	if (is_stuck) {
+		GIVES(LS_DEADLOCK, ls_recv(own, &value, 1, LS_INT32, 1 - ls_group_rank(own), NULL));
+		OK(ls_send(group, &value, 1, LS_INT32, self->rank + 1, NULL));
+	} else {
+		ls_request *over;
+		OK(ls_irecv(group, &value, 1, LS_INT32, self->rank - 1, NULL, &over));
+		while (!are_over) {
+			is_over = ls_test(over) != LS_PENDING;
+			OK(ls_allreduce(own, &is_over, &are_over, 1, LS_INT32, LS_MIN, NULL));
+			nanosleep(&moment, NULL); /* its work */
+		}
+		OK(ls_wait(over, 0));
+		ls_request_free(over);
+	}
+	runner_meet(self);
+	ls_group_close(own);
 	ls_group_close(group);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every test of several ranks. A new one needs its function, its name in tests.h, a line here. */
+ * Every test of several ranks. A new one needs its function, its name in tests.h, a line here. Those
+ * of groups that their members make are in table_members.def. */
 #include "table.h"
 #include "tests.h"
 
@@ -438,6 +439,7 @@ const struct runner_test runner_tests[] = {
 	TEST(deadlock_behind_a_message, R(2), PROCESSES),
 	TEST(any_of_many_goes_on, R(3)),
 	TEST(deadlock_beside_a_message, R(2)),
+	TEST(deadlock_beside_a_busy_group, R(4)),
 	TEST(any_source_is_stuck_without_who_left, R(3) | R(4)),
 	TEST(the_main_thread_may_call, R(2), PROCESSES),
 	TEST(the_main_thread_is_dormant, R(2), PROCESSES),
@@ -466,22 +468,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_wait_that_gives_up_is_no_time_out, R(2)),
 	TEST(timeout_of_a_probe, R(2)),
 	TEST(a_signal_ends_a_wait, R(2) | R(3)),
-	TEST(members_make_their_group, R(1) | R(2) | R(3) | R(5) | R(8)),
-	TEST(members_make_many_groups, R(2) | R(4)),
-	TEST(members_lists_that_differ, R(3), PROCESSES),
-	SETTING(members_retry_after_a_pause, "checked", "CHECK=1", R(2) | R(3) | R(4)),
-	SETTING(members_retry_at_once, "checked", "CHECK=1", R(3) | R(4)),
-	SETTING(members_retry_until_all_agree, "checked", "CHECK=1", R(2) | R(3) | R(4) | R(8)),
-	SETTING(members_retry_until_all_agree, "serial", "P2P=serial", R(3) | R(4)),
-	TEST(a_member_that_does_not_come, R(2)),
-	TEST(members_lose_one, R(3), .killed = 4, PROCESSES),
-	TEST(members_are_aborted, R(2) | R(3)),
-	TEST(members_wait_in_vain, R(2) | R(3)),
-	TEST(members_go_on_after_signals, R(3)),
-	TEST(members_are_interrupted, R(2) | R(3), PROCESSES),
-	SETTING(members_differ_often, "checked", "CHECK=1", R(2)),
-	TEST(members_differ_and_leave, R(2) | R(3) | R(4), PROCESSES),
-	SETTING(members_of_two_threads, "checked", "CHECK=1", R(3) | R(4)),
+#include "table_members.def"
 	TEST(a_change_of_group_ends_no_thread, R(2) | R(3)),
 	TEST(signals_end_no_wait, R(2)),
 	TEST(averages_under_signals, R(2)),

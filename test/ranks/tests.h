@@ -108,7 +108,8 @@ runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	peer_leaves_a_receive, peer_leaves_a_receive_handle, peer_leaves_a_receive_callback,
 	peer_leaves_a_batch, peer_leaves_a_part_of_a_batch, all_leave_a_receive_of_any,
 	all_send_and_leave, what_came_last_is_passed_on, peer_leaves_a_send,
-	peer_leaves_a_send_handle, peer_leaves_a_send_callback, cancel_what_left;
+	peer_leaves_a_send_handle, peer_leaves_a_send_callback, cancel_what_left,
+	deadlock_beside_a_busy_group;
 /* message_end_test.c */
 runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	timeout_of_a_receive_batch, timeout_of_a_send_handle, timeout_of_a_send_callback,
