@@ -25,8 +25,8 @@ enum {
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
 	MAILBOX_READ_LONG_BYTES = 4 * 1024 * 1024,
-	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if its block takes
-	 * at most 1/64 of the arena. */
+	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if its block
+	 * takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every test of several ranks. A new one needs its function, its name in tests.h, a line here. Those
- * of groups that their members make are in table_members.def. */
+ * Every test of several ranks. A new one needs its function, its name in tests.h, a line here.
+ * Those of groups that their members make are in table_members.def. */
 #include "table.h"
 #include "tests.h"
 
