@@ -247,8 +247,7 @@ static bool any_awaits_mutex(const struct report *report)
 	return false;
 }
 
-/* Whether nothing is known of the ranks that are late. If one host does not answer, what the others
- * have answered is not used either. */
+/* Whether nothing is known of the ranks that are late: some host has not answered. */
 static bool are_unseen(const struct report *report)
 {
 	bool unseen = ranks_any(&report->verdict->culprits);
@@ -271,10 +270,9 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 		return;
 	}
 	if (are_unseen(report))
-		diagnose_write(writer, "\nNo host has told what they do. A host is slow, or what "
-				       "goes to one by TCP does not arrive: see\nwhether a "
-				       "firewall or the MTU is in the way. Heartbeats are short, "
-				       "and use UDP.");
+		diagnose_write(writer, "\nNo host has told what they do. A host is slow, or TCP does "
+				       "not arrive there: see whether a firewall\nor the MTU is "
+				       "in the way. Heartbeats are short, and use UDP.");
 	if (report->verdict->timed_out) {
 		write_time_limit(writer);
 		return;

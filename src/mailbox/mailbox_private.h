@@ -20,7 +20,7 @@ enum {
 	 *   copied   below 64 KiB   below 16 KiB
 	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
 	 *   copied   below 4 MiB    above          LONG
-	 *   read     above          never          a copy takes room, so it is read where it can be */
+	 *   read     above          never          a copy takes room: read where it can be */
 	MAILBOX_READ_MIN_BYTES = 64 * 1024,
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
