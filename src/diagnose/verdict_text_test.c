@@ -429,7 +429,7 @@ static void several_hosts(void **state)
 	diagnose_judge(job, NULL, &verdict);
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
-	assert_non_null(strstr(text, "\nNo host has told what they do. A host is slow, or what"));
+	assert_non_null(strstr(text, "\nNo host has told what they do. A host is slow, or TCP"));
 	free(job);
 	/* Those that are not seen have a line for each host; what they do is not known. */
 	job = test_absent(4, test_bit(1));
