@@ -17,8 +17,8 @@ static void nothing_touches_a_block_that_arrives(void **state)
 	static struct ls_request op;
 	static char block[64], other[64];
 	const struct races_use sends[] = {
-		{.who = {.name = "send"}, .parts = {{block, sizeof block, false}}},
-		{.who = {.name = "send"}, .parts = {{other, sizeof other, false}}}};
+		{.who = {.name = "send"}, .parts = {{.address = block, .bytes = sizeof block}}},
+		{.who = {.name = "send"}, .parts = {{.address = other, .bytes = sizeof other}}}};
 	struct races_conflict conflict;
 	uint64_t ticket;
 	void *got = NULL;

@@ -120,7 +120,8 @@ static void what_is_done(void **state)
 static bool copies(struct fixture *fixture, const void *stream, char *to, char *from)
 {
 	const struct races_use use = {.who = {.name = "copy", .stream = stream, .is_program = true},
-				      .parts = {{from, 100, false}, {to, 100, true}},
+				      .parts = {{.address = from, .bytes = 100},
+						{.address = to, .bytes = 100, .writes = true}},
 				      .done = &fixture->done,
 				      .number = 1};
 	uint64_t ticket;
