@@ -337,10 +337,10 @@ void more_buffers_than_handles(struct runner_rank *self)
 void async_ends_when_a_rank_dies(struct runner_rank *self)
 {
 	enum { OPS = 50 };
-	ls_group *group = runner_open(self);
+	struct counted counted = {0};
 	int64_t values[OPS];
 	ls_request *ops[OPS];
-	struct counted counted = {0};
+	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 1)
 		raise(SIGKILL);
@@ -355,15 +355,12 @@ void async_ends_when_a_rank_dies(struct runner_rank *self)
 		CHECK(status == LS_OK || status == LS_PEER_DIED);
 		CHECK((status == LS_OK) == (ops[i] != NULL));
 	}
-	int begun = 0; /* none, if the rank knew of the death before */
-	for (int i = 0; i < OPS; i++) {
+	for (int i = 0; i < OPS; i++)
 		if (ops[i])
 			GIVES(LS_PEER_DIED, ls_wait(ops[i], 0));
-		begun += ops[i] != NULL;
-	}
+	CHECK(atomic_load(&counted.status) == (ops[0] ? LS_PEER_DIED : LS_OK)); /* none has begun */
 	for (int i = 0; i < OPS; i++)
 		ls_request_free(ops[i]);
-	CHECK(atomic_load(&counted.status) == (begun ? LS_PEER_DIED : LS_OK));
 	GIVES(LS_PEER_DIED, ls_barrier(group, NULL));
 	ls_group_close(group);
 }
