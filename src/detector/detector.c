@@ -33,10 +33,11 @@ static void take_unheard(struct detector *detector, int host, const struct detec
 	struct detector_peer *peer = &detector->peers[host];
 	const struct detector_options *options = &detector->options;
 	peer->is_proved = past->broken >> options->host & 1;
+	struct detector_since since = {past->unheard_ns, detector->clock_ns - past->listened_ns};
 	if (options->past[options->host].broken >> host & 1)
-		peer->deaf_ns = past->unheard_ns;
-	if (past->silent || peer->is_proved || !peer->deaf_ns)
-		peer->unheard_ns = past->unheard_ns;
+		peer->deaf = since;
+	if (past->silent || peer->is_proved || !peer->deaf.real_ns)
+		peer->unheard = since;
 }
 
 void detector_init(struct detector *detector, const struct detector_options *options,
@@ -142,9 +143,9 @@ static void end_verdicts(struct detector *detector, int host, bool hears_me)
 {
 	struct detector_peer *peer = &detector->peers[host];
 	peer->is_silent = peer->is_proved = false;
-	peer->unheard_ns = 0;
+	peer->unheard.real_ns = 0;
 	if (hears_me)
-		peer->deaf_ns = 0;
+		peer->deaf.real_ns = 0;
 	detector->broken[host] = 0;
 	for (int from = 0; from < detector->options.hosts; from++)
 		detector->broken[from] &= ~(UINT64_C(1) << host);
@@ -160,6 +161,8 @@ int detector_receive(struct detector *detector, const void *bytes, size_t count,
 	bool gap = beat.generation != peer->generation || !detector_is_fresh(detector, beat.host);
 	if (gap && peer->is_silent)
 		count_unheard(detector, peer, &beat);
+	bool is_next = beat.generation == peer->generation && beat.number == peer->number + 1;
+	peer->in_order = is_next ? peer->in_order + 1 : 1;
 	peer->generation = beat.generation;
 	peer->number = beat.number;
 	peer->heard_ns = detector->clock_ns;
@@ -278,11 +281,12 @@ uint64_t detector_heard_ns(const struct detector *detector, int host)
 struct detector_past detector_past(const struct detector *detector, int host)
 {
 	const struct detector_peer *peer = &detector->peers[host];
-	struct detector_verdict verdict;
-	return (struct detector_past){
-		.generation = peer->generation,
-		.number = peer->number,
-		.broken = detector->broken[host],
-		.silent = peer->is_silent,
-		.unheard_ns = detector_is_unheard(detector, host, &verdict) ? verdict.since_ns : 0};
+	struct detector_verdict verdict = {.since_ns = 0};
+	(void)detector_is_unheard(detector, host, &verdict);
+	return (struct detector_past){.generation = peer->generation,
+				      .number = peer->number,
+				      .broken = detector->broken[host],
+				      .silent = peer->is_silent,
+				      .unheard_ns = verdict.since_ns,
+				      .listened_ns = verdict.listened_ns};
 }

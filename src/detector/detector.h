@@ -24,6 +24,7 @@ enum {
 	DETECTOR_OPEN_MS = 3000,   /* the same, if other hosts hear that host now and then */
 	DETECTOR_FRESH_MS = 400,   /* last heard at most this long ago: counts as heard */
 	DETECTOR_STEADY_MS = 600,  /* heard without a gap for this long: counts as back */
+	DETECTOR_IN_ORDER = 4,     /* beats heard without one missing: counts as back, too */
 	DETECTOR_MISSED = 10,      /* beats that one host has heard, and another one not: a proof */
 	DETECTOR_STEADY_MAX_MS = 32000,
 	DETECTOR_START_MS = 5000, /* a host of which no beat has come by then */
@@ -74,6 +75,9 @@ struct detector_verdict {
 	int from, to;      /* `to` -1: none */
 	int witness;       /* of a link to this host: who hears `from`; else -1 */
 	uint64_t since_ns; /* by the caller's clock: since when it is so, about */
+	/* From detector_is_unheard: for how long agents of this host have listened since, by their
+	 * slow clocks. Otherwise 0. */
+	uint64_t listened_ns;
 	/* After a silence: how long it was, and how many of the beats that the host sent meanwhile
 	 * did not come. A host that was frozen has sent none. Otherwise 0. */
 	uint64_t unheard_ms, unheard_beats;
@@ -86,6 +90,7 @@ struct detector_past {
 	uint64_t broken;             /* a bit for each `to`: links from it that were reported */
 	uint64_t silent;             /* 1: its silence was reported */
 	uint64_t unheard_ns;         /* as detector_is_unheard said; 0: it was heard */
+	uint64_t listened_ns;        /* as it said, too */
 };
 
 struct detector_options {
@@ -120,11 +125,14 @@ struct detector_peer {
 	bool is_silent;                     /* told */
 	bool is_never;                      /* told */
 	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
-	/* By the caller's clock: since when this host does not hear it (proved: but another host
-	 * does), and since when it does not hear this host, as it says; 0: heard. These end before
-	 * a verdict is taken back. */
-	uint64_t unheard_ns, deaf_ns;
+	/* Since when this host does not hear it (proved: but another host does), and since when it
+	 * does not hear this host, as it says. These end before a verdict is taken back. */
+	struct detector_since {
+		uint64_t real_ns; /* by the caller's clock; 0: heard */
+		uint64_t slow_ns; /* may be before the slow clock's 0: modulo 2^64 */
+	} unheard, deaf;
 	bool is_proved;
+	uint64_t in_order; /* beats since `unheard` began, up to the newest, without one missing */
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;
 	struct detector_clock clock;
@@ -176,10 +184,10 @@ uint64_t detector_deadline_ns(const struct detector *detector);
 bool detector_next(struct detector *detector, struct detector_verdict *out);
 /* Whether this host and `host` do not hear each other, as of the last step; *out: the verdict, of
  * the kind DETECTOR_SILENT or DETECTOR_LINK, with since when that is so. It begins with a verdict.
- * It ends when both have heard each other for DETECTOR_STEADY_MS, or when `host` leaves, unless its
- * last beat says that it does not hear this host. DETECTOR_HEARD
- * comes later the more verdicts there were; until it comes, this may begin and end again without
- * a verdict. */
+ * It ends when both have heard each other for DETECTOR_STEADY_MS; when DETECTOR_IN_ORDER beats of
+ * `host` have come in a row, however slowly, which it had stopped sending; or when `host` leaves,
+ * unless its last beat says that it does not hear this host. DETECTOR_HEARD comes later the more
+ * verdicts there were; until it comes, this may begin and end again without a verdict. */
 bool detector_is_unheard(const struct detector *detector, int host, struct detector_verdict *out);
 
 /* The ranks of this host have ended, or left the job, as far as the caller can see: there is no

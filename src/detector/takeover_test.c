@@ -69,6 +69,35 @@ static void test_past(void **state)
 	assert_int_equal(verdict.kind, DETECTOR_HEARD);
 }
 
+/* How long a host is unheard counts only while some agent here listens. */
+static void test_listened(void **state)
+{
+	(void)state;
+	struct detector_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct detector peer;
+	struct detector_past past[3] = {{0}};
+	struct detector_verdict verdict;
+	detector_init(&detector, &options, AT(0));
+	detector_init(&peer, &other, AT(0));
+	struct detector_beat beat = beat_of(&peer, AT(0));
+	assert_int_equal(give(&beat, AT(0)), 1);
+	(void)step_until(10, 2000, &verdict);
+	assert_true(detector_is_unheard(&detector, 1, &verdict));
+	assert_int_equal(verdict.listened_ns, detector_ms(2000));
+	(void)step_until(12000, 12500, &verdict); /* asleep for ten seconds */
+	assert_true(detector_is_unheard(&detector, 1, &verdict));
+	assert_int_equal(verdict.listened_ns, detector_ms(2500 + DETECTOR_GAP_MS));
+	assert_int_equal(verdict.since_ns, AT(0));
+	past[1] = detector_past(&detector, 1);
+	options.generation = 2;
+	options.past = past;
+	detector_init(&detector, &options, AT(20000)); /* nobody listened before */
+	(void)step_until(20010, 21000, &verdict);
+	assert_true(detector_is_unheard(&detector, 1, &verdict));
+	assert_int_equal(verdict.listened_ns, detector_ms(3500 + DETECTOR_GAP_MS));
+	assert_int_equal(verdict.since_ns, AT(0));
+}
+
 /* The agent was lost when it had told the ranks that a host is unheard, but not the next agent,
  * which hears the host; or does not, and then the host is unheard for as long as the ranks know. */
 static void test_half_told(void **state)
@@ -95,7 +124,7 @@ static void test_half_told(void **state)
 			assert_int_equal(give(&beat, AT(ms)), 1);
 		assert_int_equal(step_until(ms, ms, &verdict), 0);
 		assert_int_equal(detector_is_unheard(&detector, 1, &verdict),
-				 ms < 2000 + DETECTOR_STEADY_MS);
+				 ms < 2000 + (DETECTOR_IN_ORDER - 1) * DETECTOR_BEAT_MS);
 	}
 	/* The other way round: a verdict that is not taken back yet does not make it unheard, but
 	 * silence does. */
@@ -112,6 +141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_takes_over),
 		cmocka_unit_test(test_past),
+		cmocka_unit_test(test_listened),
 		cmocka_unit_test(test_half_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,8 +137,10 @@ static void judge_host(struct detector *detector, int host)
 		if (witness < 0 && is_open(detector, host) &&
 		    age_of(detector, peer->heard_ns) < detector_ms(DETECTOR_OPEN_MS))
 			return;
-		if (!peer->unheard_ns)
-			peer->unheard_ns = peer->heard_real_ns;
+		if (!peer->unheard.real_ns) {
+			peer->unheard = (struct detector_since){peer->heard_real_ns, peer->heard_ns};
+			peer->in_order = 0;
+		}
 		peer->is_proved |= witness >= 0;
 		if (witness >= 0)
 			set_broken(detector, host, me, witness, peer->heard_real_ns);
@@ -146,13 +148,16 @@ static void judge_host(struct detector *detector, int host)
 			set_silent(detector, host);
 		return;
 	}
-	if (!detector_is_fresh(detector, host))
-		return;
+	bool is_fresh = detector_is_fresh(detector, host);
 	uint64_t steady_ns = age_of(detector, peer->steady_ns);
-	if (steady_ns >= detector_ms(DETECTOR_STEADY_MS)) {
-		peer->unheard_ns = 0;
+	/* Hosts that get little processor time are late, so neither hears the other steadily. */
+	if (peer->in_order >= DETECTOR_IN_ORDER ||
+	    (is_fresh && steady_ns >= detector_ms(DETECTOR_STEADY_MS))) {
+		peer->unheard.real_ns = 0;
 		peer->is_proved = false;
 	}
+	if (!is_fresh)
+		return;
 	if (steady_ns >= detector_ms(peer->calm_ms)) {
 		set_heard(detector, host, -1);
 		set_heard(detector, host, me);
@@ -173,8 +178,9 @@ static void judge_link(struct detector *detector, int from, int to)
 		uint64_t since_ns = peer->heard_real_ns > detector_ms(age_ms)
 					    ? peer->heard_real_ns - detector_ms(age_ms)
 					    : 1;
-		if (from == detector->options.host && !peer->deaf_ns)
-			peer->deaf_ns = since_ns;
+		if (from == detector->options.host && !peer->deaf.real_ns)
+			peer->deaf = (struct detector_since){since_ns, detector->clock_ns -
+									       detector_ms(age_ms)};
 		set_broken(detector, from, to, -1, since_ns);
 		return;
 	}
@@ -182,7 +188,7 @@ static void judge_link(struct detector *detector, int from, int to)
 		return;
 	uint64_t steady_ns = age_of(detector, peer->hears_ns[from]);
 	if (from == detector->options.host && steady_ns >= detector_ms(DETECTOR_STEADY_MS))
-		peer->deaf_ns = 0;
+		peer->deaf.real_ns = 0;
 	if (steady_ns >= detector_ms(calm_ms))
 		set_heard(detector, from, to);
 }
@@ -204,17 +210,19 @@ bool detector_is_unheard(const struct detector *detector, int host, struct detec
 {
 	const struct detector_peer *peer = &detector->peers[host];
 	int me = detector->options.host;
-	if (!peer->unheard_ns && !peer->deaf_ns)
+	if (!peer->unheard.real_ns && !peer->deaf.real_ns)
 		return false;
-	bool here = peer->unheard_ns != 0;
+	bool here = peer->unheard.real_ns != 0;
+	struct detector_since since = here ? peer->unheard : peer->deaf;
+	if (here && peer->deaf.real_ns && peer->deaf.real_ns < since.real_ns)
+		since = peer->deaf;
 	*out = (struct detector_verdict){.kind = here && !peer->is_proved ? DETECTOR_SILENT
 									  : DETECTOR_LINK,
 					 .from = here ? host : me,
 					 .to = here ? peer->is_proved ? me : -1 : host,
 					 .witness = -1,
-					 .since_ns = here ? peer->unheard_ns : peer->deaf_ns};
-	if (here && peer->deaf_ns && peer->deaf_ns < peer->unheard_ns)
-		out->since_ns = peer->deaf_ns;
+					 .since_ns = since.real_ns,
+					 .listened_ns = age_of(detector, since.slow_ns)};
 	return true;
 }
 

@@ -134,7 +134,8 @@ static void begin_agent(struct heartbeat *heartbeat, uint64_t lease)
 						 .number = atomic_load(&host->number),
 						 .broken = atomic_load(&host->broken),
 						 .silent = atomic_load(&host->silent),
-						 .unheard_ns = atomic_load(&host->unheard_ns)};
+						 .unheard_ns = atomic_load(&host->unheard_ns),
+						 .listened_ns = atomic_load(&host->listened_ns)};
 	}
 	struct detector_options options = {.host = heartbeat->host,
 					   .hosts = heartbeat->hosts,

@@ -64,7 +64,7 @@ static uint64_t stored(const struct heartbeat *heartbeat, int host)
 static void test_lost_lease(void **state)
 {
 	struct heartbeat *heartbeat = *state;
-	heartbeat->detector.peers[1].unheard_ns = 77; /* as if it had been found */
+	heartbeat->detector.peers[1].unheard.real_ns = 77; /* as if it had been found */
 	atomic_store(&heartbeat->shared->lease, LEASE + (1 << 16));
 	assert_false(heartbeat_tell(heartbeat));
 	assert_int_equal(stored(heartbeat, 1), 0);
@@ -85,13 +85,40 @@ static void test_ended(void **state)
 	struct heartbeat *heartbeat = *state;
 	uint64_t now_ns = clock_now_ns();
 	atomic_store(&heartbeat->shared->hosts[1].unheard_ns, now_ns - UINT64_C(9000000000));
+	atomic_store(&heartbeat->shared->hosts[1].listened_ns, UINT64_C(9000000000));
 	heartbeat_act(heartbeat, now_ns); /* not yet */
 	assert_false(heartbeat_has_ended(heartbeat, 1));
 	atomic_store(&heartbeat->world->dead[1], 1);
 	assert_true(heartbeat_has_ended(heartbeat, 1));
 	assert_false(heartbeat_has_ended(heartbeat, 2));
+	atomic_store(&heartbeat->shared->hosts[1].listened_ns, UINT64_C(18000000000));
 	heartbeat_act(heartbeat, now_ns + UINT64_C(9000000000));
 	assert_int_equal(heartbeat->acted, 0);
+}
+
+/* There is no link. */
+static uint64_t ranks_cut;
+void __wrap_hosts_cut(struct transport *transport, int rank);
+void __wrap_hosts_cut(struct transport *transport, int rank)
+{
+	(void)transport;
+	ranks_cut |= ranks_bit(rank);
+}
+
+/* What nobody here has listened to does not count: the agents were stopped, or all of this host. */
+static void test_nobody_listened(void **state)
+{
+	struct heartbeat *heartbeat = *state;
+	struct transport_far_host *far = &heartbeat->shared->hosts[1];
+	uint64_t now_ns = clock_now_ns();
+	atomic_store(&far->unheard_ns, now_ns - UINT64_C(20000000000));
+	atomic_store(&far->listened_ns, UINT64_C(9900000000));
+	heartbeat_act(heartbeat, now_ns);
+	assert_int_equal(ranks_cut, 0);
+	atomic_store(&far->listened_ns, UINT64_C(10000000000));
+	heartbeat_act(heartbeat, now_ns);
+	assert_int_equal(ranks_cut, ranks_bit(1));
+	assert_int_equal(atomic_load(&heartbeat->world->dead[1]), 1);
 }
 
 /* While the link to a host is proved to be broken, a lost connection does not mean that a rank
@@ -134,6 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_lost_lease, open_agent, close_agent),
 		cmocka_unit_test_setup_teardown(test_ended, open_agent, close_agent),
+		cmocka_unit_test_setup_teardown(test_nobody_listened, open_agent, close_agent),
 		cmocka_unit_test_setup_teardown(test_lost_behind_broken_link, open_agent,
 						close_agent),
 		cmocka_unit_test_setup_teardown(test_lost_of_silent_host, open_agent, close_agent),

@@ -171,6 +171,7 @@ static void tell_ranks(struct heartbeat *heartbeat, int host)
 	atomic_store(&far->how, verdict.kind == DETECTOR_SILENT ? HEARTBEAT_SILENT
 				: verdict.from == host          ? HEARTBEAT_LINK_FROM
 								: HEARTBEAT_LINK_TO);
+	atomic_store(&far->listened_ns, verdict.listened_ns);
 	atomic_store(&far->unheard_ns, verdict.since_ns);
 }
 
@@ -345,7 +346,7 @@ void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns)
 		act_on_lost(heartbeat, h, unheard_ns && atomic_load(&far->how) != HEARTBEAT_SILENT,
 			    now_ns);
 		if (!unheard_ns || heartbeat->acted >> h & 1 || now_ns < unheard_ns ||
-		    now_ns - unheard_ns < limit_ns || heartbeat_has_ended(heartbeat, h))
+		    atomic_load(&far->listened_ns) < limit_ns || heartbeat_has_ended(heartbeat, h))
 			continue;
 		heartbeat->acted |= UINT64_C(1) << h;
 		struct ranks ranks = remaining(heartbeat, h, false);

@@ -285,6 +285,7 @@ struct transport_far_host {
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each
 	 * other. how: how that is known, enum heartbeat_silence. */
 	_Atomic uint64_t unheard_ns, how;
+	_Atomic uint64_t listened_ns; /* how much of that time the agents here have listened */
 	/* What is known of the other host's clock, under a sequence lock; error_ns 0: nothing. */
 	_Atomic uint32_t clock_epoch;
 	uint32_t zero;
