@@ -100,10 +100,7 @@ static void run(int rank, ls_group *world)
 {
 	(void)world;
 	drawn.selves[rank].rendezvous = subject_rendezvous();
-	/* Tests with time limits wait for them. But without looks for ten seconds nothing may take
-	 * half as long. */
-	bool unlooked = drawn.test->setting && strstr(drawn.test->setting, "LOOK_MS=10000");
-	scheduler_patience((unlooked ? 5 : 60) * NS_PER_S);
+	scheduler_patience(60 * NS_PER_S); /* tests with time limits wait for them */
 	/* In this test a wait returns every 50 ms. Only looks that are shorter prove that it is in
 	 * vain, because meanwhile all ranks are outside. */
 	if (strstr(drawn.test->name, "a_resumed"))

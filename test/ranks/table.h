@@ -22,12 +22,9 @@
 	}
 #define ALGORITHM(function, name, ...) SETTING(function, name, "ALGORITHM=" name, __VA_ARGS__)
 #define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
-/* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
-#define UNLOOKED(function, ...)                                                            \
-	{                                                                                  \
-		.name = #function "_unlooked", .symbol = #function, .run = function,       \
-		.setting = "LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", .limit_ms = 5000, \
-		.ranks = __VA_ARGS__                                                       \
-	}
+/* Whatever sleeps is woken, or it sleeps until the test has run out of time: no watch looks before. */
+#define NO_LOOK "LOOK_MS=600000"
+#define UNLOOKED(function, ...) \
+	SETTING(function, "unlooked", NO_LOOK " LOCKSTEP_WAIT=sleep", __VA_ARGS__)
 
 #endif
