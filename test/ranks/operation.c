@@ -220,8 +220,9 @@ static void buffer_open(struct operation_buffer *buffer, const struct operation 
 
 static void check_guard(const unsigned char *from, const unsigned char *to, const char *where)
 {
-	for (const unsigned char *at = from; at < to; at++)
-		CHECK_THAT(*at == GUARD_BYTE, "a byte %s the buffer was written to", where);
+	size_t bytes = (size_t)(to - from);
+	CHECK_THAT(*from == GUARD_BYTE && memcmp(from, from + 1, bytes - 1) == 0,
+		   "a byte %s the buffer was written to", where);
 }
 
 static void buffer_close(struct operation_buffer *buffer, const struct operation *op)

@@ -9,6 +9,10 @@
 
 #include "generator.h"
 
+/* For functions that touch what no other thread has: the thread sanitizer would look at every
+ * element. memcpy and memcmp show it the buffers. */
+#define UNSHARED __attribute__((no_sanitize("thread")))
+
 /* What a dtype is: bytes of a number (complex ones have two), and how it is written. */
 enum sort { SIGNED, UNSIGNED, FLOAT, BOOLEAN };
 static const struct dtype {
@@ -53,14 +57,14 @@ double values_factor(int rank)
 	return rank % 3 - 1.0;
 }
 
-static bool is_integer(ls_dtype dtype)
+UNSHARED static bool is_integer(ls_dtype dtype)
 {
 	return dtypes[dtype].sort == SIGNED || dtypes[dtype].sort == UNSIGNED;
 }
 
 /* Integers use all their bits: where they are combined they may wrap around, and the sign bit
  * counts in comparisons. */
-static int64_t widen(ls_dtype dtype, ls_reduce_op op, int64_t value)
+UNSHARED static int64_t widen(ls_dtype dtype, ls_reduce_op op, int64_t value)
 {
 	if (!is_integer(dtype) || op == LS_AVERAGE)
 		return value;
@@ -70,9 +74,14 @@ static int64_t widen(ls_dtype dtype, ls_reduce_op op, int64_t value)
 }
 
 /* What ranks give comes again after this many numbers. */
-enum { PERIOD_BOOL = 16 * 3, PERIOD_PRODUCT = 3, PERIOD_MAX = 16 * 29 };
+enum {
+	PERIOD_BOOL = 16 * 3,
+	PERIOD_PRODUCT = 3,
+	PERIOD_MAX = 16 * 29,
+	PERIOD_BYTES = PERIOD_MAX * 8
+};
 
-static uint64_t period(ls_dtype dtype, ls_reduce_op op)
+UNSHARED static uint64_t period(ls_dtype dtype, ls_reduce_op op)
 {
 	if (dtypes[dtype].sort == BOOLEAN)
 		return PERIOD_BOOL;
@@ -80,7 +89,8 @@ static uint64_t period(ls_dtype dtype, ls_reduce_op op)
 }
 
 /* Number i of what a rank gives; of complex elements two are the parts. */
-static int64_t input_at(ls_dtype dtype, ls_reduce_op op, int rank, uint64_t i, unsigned seed)
+UNSHARED static int64_t input_at(ls_dtype dtype, ls_reduce_op op, int rank, uint64_t i,
+				 unsigned seed)
 {
 	uint64_t mixed = (i + seed) * 7 + (uint64_t)rank * 5 + i / 16 + (uint64_t)(seed % 13);
 	if (dtypes[dtype].sort == BOOLEAN)
@@ -91,12 +101,12 @@ static int64_t input_at(ls_dtype dtype, ls_reduce_op op, int rank, uint64_t i, u
 	return widen(dtype, op, dtypes[dtype].sort == UNSIGNED ? value : value - 14);
 }
 
-static bool is_less(ls_dtype dtype, int64_t a, int64_t b)
+UNSHARED static bool is_less(ls_dtype dtype, int64_t a, int64_t b)
 {
 	return dtypes[dtype].sort == UNSIGNED ? (uint64_t)a < (uint64_t)b : a < b;
 }
 
-static int64_t combine(ls_dtype dtype, ls_reduce_op op, int64_t a, int64_t b)
+UNSHARED static int64_t combine(ls_dtype dtype, ls_reduce_op op, int64_t a, int64_t b)
 {
 	switch (op) {
 	case LS_SUM:
@@ -119,7 +129,8 @@ static int64_t combine(ls_dtype dtype, ls_reduce_op op, int64_t a, int64_t b)
 	return a ^ b;
 }
 
-static int64_t reduced_at(ls_dtype dtype, ls_reduce_op op, int size, uint64_t i, unsigned seed)
+UNSHARED static int64_t reduced_at(ls_dtype dtype, ls_reduce_op op, int size, uint64_t i,
+				   unsigned seed)
 {
 	int64_t result = 0;
 	for (int r = 0; r < size; r++) {
@@ -133,7 +144,7 @@ static int64_t reduced_at(ls_dtype dtype, ls_reduce_op op, int size, uint64_t i,
 
 /* A float of 16 bits, rounded to the nearest, to even; never so small or large that it needs more
  * care. */
-static uint16_t half_of(float value, unsigned mantissa, unsigned bias)
+UNSHARED static uint16_t half_of(float value, unsigned mantissa, unsigned bias)
 {
 	uint32_t bits, drop = 23 - mantissa;
 	memcpy(&bits, &value, sizeof bits);
@@ -144,7 +155,8 @@ static uint16_t half_of(float value, unsigned mantissa, unsigned bias)
 	return (uint16_t)(sign | (rounded - ((127 - bias) << mantissa)));
 }
 
-static void put_float(unsigned char *at, ls_dtype dtype, unsigned bytes, int64_t value, int divisor)
+UNSHARED static void put_float(unsigned char *at, ls_dtype dtype, unsigned bytes, int64_t value,
+			       int divisor)
 {
 	double exact = (double)value / divisor;
 	float single = (float)value / (float)divisor;
@@ -157,7 +169,7 @@ static void put_float(unsigned char *at, ls_dtype dtype, unsigned bytes, int64_t
 
 /* Number i of the buffer as it must be in memory: value / divisor, of integers rounded towards
  * zero. */
-static void put(void *buffer, uint64_t i, ls_dtype dtype, int64_t value, int divisor)
+UNSHARED static void put(void *buffer, uint64_t i, ls_dtype dtype, int64_t value, int divisor)
 {
 	unsigned bytes = dtypes[dtype].bytes;
 	unsigned char *at = (unsigned char *)buffer + i * bytes;
@@ -204,31 +216,24 @@ struct content {
 	unsigned seed;
 };
 
-static int64_t number_at(const struct content *content, uint64_t i)
+UNSHARED static int64_t number_at(const struct content *content, uint64_t i)
 {
 	return content->rank < 0
 		       ? reduced_at(content->dtype, content->op, content->size, i, content->seed)
 		       : input_at(content->dtype, content->op, content->rank, i, content->seed);
 }
 
-static int divisor_of(const struct content *content)
+UNSHARED static int divisor_of(const struct content *content)
 {
 	return content->rank < 0 && content->op == LS_AVERAGE ? content->size : 1;
 }
 
-/* `count` numbers, of which the first one is number `from`. */
-static void write_content(void *buffer, const struct content *content, uint64_t from, uint64_t count)
+/* `count` numbers, at most one period, of which the first one is number `from`. */
+UNSHARED static void write_period(unsigned char out[PERIOD_BYTES], const struct content *content,
+				  uint64_t from, uint64_t count)
 {
-	uint64_t unit = period(content->dtype, content->op), first = count < unit ? count : unit;
-	unsigned bytes = dtypes[content->dtype].bytes;
-	unsigned char *at = buffer;
-	for (uint64_t i = 0; i < first; i++)
-		put(buffer, i, content->dtype, number_at(content, from + i), divisor_of(content));
-	for (uint64_t done = first; done < count;) {
-		uint64_t more = done < count - done ? done : count - done;
-		memcpy(at + done * bytes, at, more * bytes);
-		done += more;
-	}
+	for (uint64_t i = 0; i < count; i++)
+		put(out, i, content->dtype, number_at(content, from + i), divisor_of(content));
 }
 
 static void fail_at(const struct content *content, uint64_t i, uint64_t count, int64_t value)
@@ -244,11 +249,11 @@ static void fail_at(const struct content *content, uint64_t i, uint64_t count, i
 static void check_content(const void *buffer, const struct content *content, uint64_t from,
 			  uint64_t count)
 {
-	unsigned char want[PERIOD_MAX * 8];
+	unsigned char want[PERIOD_BYTES];
 	uint64_t unit = period(content->dtype, content->op);
 	unsigned bytes = dtypes[content->dtype].bytes;
 	const unsigned char *at = buffer;
-	write_content(want, content, from, count < unit ? count : unit);
+	write_period(want, content, from, count < unit ? count : unit);
 	for (uint64_t done = 0; done < count; done += unit) {
 		uint64_t run = count - done < unit ? count - done : unit;
 		if (memcmp(at + done * bytes, want, run * bytes) == 0)
@@ -265,7 +270,19 @@ void values_fill(void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, 
 		 unsigned seed)
 {
 	struct content content = {dtype, op, rank, 0, seed};
-	write_content(buffer, &content, 0, numbers(dtype, count));
+	unsigned char own[PERIOD_BYTES];
+	unsigned char *at = buffer;
+	size_t unit = period(dtype, op) * dtypes[dtype].bytes;
+	size_t bytes = numbers(dtype, count) * dtypes[dtype].bytes,
+	       first = bytes < unit ? bytes : unit;
+	write_period(own, &content, 0, first / dtypes[dtype].bytes);
+	if (bytes > 0)
+		memcpy(at, own, first);
+	for (size_t done = first; done < bytes;) {
+		size_t more = done < bytes - done ? done : bytes - done;
+		memcpy(at + done, at, more);
+		done += more;
+	}
 }
 
 void values_blot(void *buffer, uint64_t count, ls_dtype dtype, unsigned char byte)
