@@ -22,7 +22,7 @@
 	}
 #define ALGORITHM(function, name, ...) SETTING(function, name, "ALGORITHM=" name, __VA_ARGS__)
 #define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
-/* Whatever sleeps is woken, or it sleeps until the test has run out of time: no watch looks before. */
+/* Whatever sleeps is woken, or sleeps until the test has run out of time: no watch looks before. */
 #define NO_LOOK "LOOK_MS=600000"
 #define UNLOOKED(function, ...) \
 	SETTING(function, "unlooked", NO_LOOK " LOCKSTEP_WAIT=sleep", __VA_ARGS__)
