@@ -32,6 +32,21 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 	}
 }
 
+/* A parent may have fetched how a process ended after the kernel was asked, and before /proc was
+ * read. */
+static void add_ends(const struct world *world, struct diagnose_snapshot *job)
+{
+	for (int q = 0; q < world->size; q++) {
+		struct diagnose_rank *rank = &job->ranks[q];
+		struct diagnose_source end;
+		if (rank->process != DIAGNOSE_PROCESS_DEAD || rank->signal != -1 ||
+		    rank->exit_code != -1 || !diagnose_read_exit(world->watch.pid_fds[q], &end))
+			continue;
+		rank->signal = end.signal;
+		rank->exit_code = end.exit_code;
+	}
+}
+
 struct diagnose_snapshot *failure_collect(const struct world *world,
 					  const struct diagnose_closing *closing)
 {
@@ -44,6 +59,7 @@ struct diagnose_snapshot *failure_collect(const struct world *world,
 	job->size = world->size;
 	failure_fill_sources(world, sources);
 	diagnose_collect(sources, world->size, closing, job);
+	add_ends(world, job);
 	failure_add_entered(sources, world->size, job);
 	return job;
 }

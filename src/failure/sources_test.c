@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a snapshot says of a process whose parent fetches how it ended just then. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "failure/failure.h"
+
+static pid_t unfetched; /* 0: none */
+
+void __real_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+
+/* It runs after the kernel was asked about the process, and reads /proc. */
+void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job)
+{
+	if (unfetched)
+		assert_int_equal(waitpid(unfetched, NULL, 0), unfetched);
+	unfetched = 0;
+	__real_diagnose_collect(sources, count, closing, job);
+}
+
+static pid_t start(bool kills)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0 && kills)
+		raise(SIGKILL);
+	if (pid == 0)
+		_exit(7);
+	return pid;
+}
+
+static void test_fetched_meanwhile(void **state)
+{
+	(void)state;
+	for (int kills = 0; kills <= 1; kills++) {
+		struct world *world = calloc(1, sizeof *world);
+		struct transport_peer none = {.segment = NULL};
+		struct diagnose_source told;
+		siginfo_t info;
+		assert_non_null(world);
+		failure_watch_init(&world->watch);
+		world->size = 1;
+		world->transport.peers = &none;
+		world->pids[0] = unfetched = start(kills);
+		int fd = (int)syscall(SYS_pidfd_open, unfetched, 0);
+		assert_true(fd >= 0);
+		world->watch.pid_fds[0] = fd;
+		assert_int_equal(waitid(P_PID, (id_t)unfetched, &info, WEXITED | WNOWAIT), 0);
+		struct diagnose_snapshot *job = failure_collect(world, NULL);
+		assert_non_null(job);
+		assert_int_equal(job->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
+		if (diagnose_read_exit(fd, &told)) { /* Linux 6.15 and newer */
+			assert_int_equal(job->ranks[0].signal, kills ? SIGKILL : 0);
+			assert_int_equal(job->ranks[0].exit_code, kills ? -1 : 7);
+		}
+		close(fd);
+		free(job);
+		free(world);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fetched_meanwhile)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
