@@ -57,7 +57,7 @@ def hosts(tmp_path):
         script = tmp_path / "script.py"
         script.write_text(text)
         words = [str(script) if word == "SCRIPT" else str(word) for word in words]
-        settings = {"LOCKSTEP_SECRET_FILE": secret, "PYTHONUNBUFFERED": 1, **environment}
+        settings = {"LOCKSTEP_SECRET_FILE": secret, "PYTHONUNBUFFERED": 1, "START_GRACE_S": 60, **environment}
         ended = processes.run([os.path.join(TOOLS, "hosts"), "2", *words], **settings)
         if ended.code == SKIPPED:
             pytest.skip(ended.text)

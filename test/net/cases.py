@@ -10,6 +10,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
 SKIPPED = 77  # what it ends with where nobody may make namespaces
+GRACE_S = 60  # for ranks that end by themselves, however little processor time they get
 
 
 @contextlib.contextmanager
@@ -25,7 +26,8 @@ def job_folder():
 def start_on_hosts(hosts, folder, words, **settings):
     """The words on each host, with these settings of Lockstep (LOCKSTEP_…) and further variables."""
     return subprocess.Popen(
-        [HOSTS, str(hosts), *words], env={**os.environ, "LOCKSTEP_SECRET_FILE": os.path.join(folder, "secret"), **settings},
+        [HOSTS, str(hosts), *words],
+        env={**os.environ, "LOCKSTEP_SECRET_FILE": os.path.join(folder, "secret"), "START_GRACE_S": str(GRACE_S), **settings},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
 
 
