@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """How Lockstep reports the hangs of programs that do the exhibits the old way: reports.py LOCKSTEP OLD_WAYS [--times N]
-[--quiet] [EXHIBIT…]. Each runs N times (1) as a job. Each time it must hang, or a proof must end it; and the report must
-have the words that belong to the exhibit: threads, locks with their owners, calls, lines. The report must come within a
-second after the last thread has reached the place where it hangs, as lockstep(7) promises; if threads wait for processors,
-proportionally later. Prints the report, and the times."""
+[--quiet] [--promised] [EXHIBIT…]. Each runs N times (1) as a job. Each time it must hang, or a proof must end it; and the
+report must have the words that belong to the exhibit: threads, locks with their owners, calls, lines. --promised: the report
+must also come within a second after the last thread has reached the place where it hangs, as lockstep(7) promises; if
+threads wait for processors, proportionally later. Prints the report, and the times."""
 import argparse
 import os
 import re
@@ -18,7 +18,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT_S = 20  # of a report; no measure
+LIMIT_S = 60  # of a report; no measure
 PROMISED_S = 1.0
 EDGE = 'at the edge'
 FRAME = re.compile(r'(?m)^      (\S+) at \S*?([^/\s]+):(\d+)$')
@@ -209,9 +209,9 @@ def threads_per_core():
     return max(1.0, max(float(now[0]), int(now[3].split('/')[0])) / len(os.sched_getaffinity(0)))
 
 
-def check_time(what, seconds, crowd):
+def check_time(seconds, crowd):
     if seconds > PROMISED_S * crowd:
-        raise AssertionError('%s came after %.2f s, with %.1f threads for each processor' % (what, seconds, crowd))
+        raise AssertionError('the report came after %.2f s, with %.1f threads for each processor' % (seconds, crowd))
 
 
 def spread(values):
@@ -258,18 +258,19 @@ def numbers_of(name, times):
     return [(given[i % len(given)],) if given else () for i in range(times)]
 
 
-def measure(programs, name, times):
-    """The last report; the seconds of all reports; and those of what ranks print by themselves."""
+def measure(programs, name, times, promised=False):
+    """The last report; the seconds of all reports, which must be as promised or not; and those of what ranks print by
+    themselves."""
     seconds, own, lines = [], [], []
     for number in numbers_of(name, times):
         crowd = threads_per_core()
         lines, told, by_itself = run(programs, name, number)
         crowd = max(crowd, threads_per_core())
-        check_time('the report', told, crowd)
         seconds.append(told)
         if by_itself is not None and not EXHIBITS[name].proved:
-            check_time("the ranks' own report", by_itself, crowd)
             own.append(by_itself)
+        if promised:
+            check_time(max(told, by_itself or 0), crowd)
     return lines, seconds, own
 
 
@@ -321,6 +322,7 @@ def main():
     parser.add_argument('old_ways')
     parser.add_argument('--times', type=int, default=1, metavar='N')
     parser.add_argument('--quiet', action='store_true', help='figures alone')
+    parser.add_argument('--promised', action='store_true', help='a report that comes later than promised fails')
     parser.add_argument('exhibit', nargs='*', help='one of ' + ', '.join(EXHIBITS))
     given = parser.parse_intermixed_args()
     if not may_look():
@@ -334,7 +336,7 @@ def main():
                 finishes(programs)
             if name == 'fork-with-lock':
                 forks(programs)
-            lines, seconds, own = measure(programs, name, given.times)
+            lines, seconds, own = measure(programs, name, given.times, given.promised)
             (proved if EXHIBITS[name].proved else all_seconds).extend(seconds)
             all_own += own
             if not given.quiet:
