@@ -243,8 +243,11 @@ static ls_status client_step(struct client *client, bool *done)
 	int count;
 	struct pollfd polls[] = {{.fd = client->fd, .events = POLLIN},
 				 {.fd = client->pidfd, .events = POLLIN}};
-	ls_status status = wait_fds(client->exchange->waiter, polls, 2, client->root,
-				    client->exchange->deadline_ns);
+	uint64_t limit_ns = client->exchange->deadline_ns;
+	uint64_t grace_ns = HANDSHAKE_GRACE_MS * UINT64_C(1000000);
+	ls_status status =
+		wait_fds(client->exchange->waiter, polls, 2, client->root,
+			 limit_ns < CLOCK_NEVER - grace_ns ? limit_ns + grace_ns : CLOCK_NEVER);
 	if (status == LS_TIMED_OUT)
 		return say_late(client);
 	if (status != LS_OK)

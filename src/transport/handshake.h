@@ -27,6 +27,9 @@ enum {
 	 * clients are sent a TABLE at the same time. */
 	HANDSHAKE_WINDOW = 4,
 	HANDSHAKE_RETRY_MS = 10, /* where the system has no event to wait for */
+	/* At the time limit the root says who is missing. Clients wait this much longer for that:
+	 * otherwise they would take the root for the rank that is missing if it was a bit late. */
+	HANDSHAKE_GRACE_MS = 1000,
 };
 
 enum transport_handshake_kind {

@@ -163,9 +163,10 @@ struct transport_exchange {
 };
 /* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
  * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the
- * same user on both ends; maps everything. Collective; blocks until deadline_ns at most. No rank
- * returns LS_OK before all have mapped everything. Other processes that connect to the socket are
- * refused, or cost one descriptor until the end. After a failure the transport can only be closed.
+ * same user on both ends; maps everything. Collective; blocks until a second after deadline_ns at
+ * most. No rank returns LS_OK before all have mapped everything. Other processes that connect to
+ * the socket are refused, or cost one descriptor until the end. After a failure the transport can
+ * only be closed.
  * Errors, with a message that names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED,
  * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
  * ranks that reach the root return the error that one of them finds. */

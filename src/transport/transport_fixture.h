@@ -29,7 +29,6 @@ struct test_rank {
 	struct waiter waiter;
 	int trace_fd;
 	ls_status status; /* of transport_connect */
-	uint64_t ended_ns;
 	pthread_t thread;
 };
 
@@ -133,7 +132,6 @@ static inline void *test_job_connect_thread(void *argument)
 		close(rank->job->listen_fd);
 		rank->job->listen_fd = -1;
 	}
-	rank->ended_ns = clock_now_ns();
 	wait_thread_leave(&rank->waiter);
 	return NULL;
 }
