@@ -282,7 +282,7 @@ static void write_one_missing(struct diagnose_writer *writer, const struct diagn
 		write_last(writer, rank, last);
 		break;
 	default:
-		diagnose_write(writer, "is elsewhere");
+		diagnose_write(writer, rank->known ? "is elsewhere" : "is not seen");
 		write_whereabouts(writer, job, rank, last);
 		break;
 	}
@@ -293,9 +293,12 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
 	bool reported = verdict->cause == DIAGNOSE_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
-	bool all_left = true;
-	RANKS_EACH (r, &who)
+	bool all_left = true, all_seen = true, any_seen = false;
+	RANKS_EACH (r, &who) {
 		all_left &= r >= job->size || job->ranks[r].left || !job->ranks[r].known;
+		all_seen &= r >= job->size || job->ranks[r].known;
+		any_seen |= r < job->size && job->ranks[r].known;
+	}
 	if (ranks_count(&who) == 1) {
 		write_one_missing(writer, job, verdict, ranks_first(&who));
 	} else if (!ranks_any(&who)) {
@@ -306,8 +309,10 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED ? " died"
 				       : verdict->cause == DIAGNOSE_LEFT
 					       ? (all_left ? " finished" : " closed the group")
-				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
-									      : " are stopped");
+				       : verdict->cause == DIAGNOSE_STOPPED ? " are stopped"
+				       : all_seen                           ? " are elsewhere"
+				       : any_seen ? " are elsewhere or not seen"
+						  : " are not seen");
 	}
 	write_while(writer, job, verdict, reported);
 }

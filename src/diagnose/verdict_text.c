@@ -42,7 +42,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		case DIAGNOSE_STOPPED:
 			return "stopped";
 		case DIAGNOSE_ELSEWHERE:
-			return "elsewhere";
+			return report->job->ranks[r].known ? "elsewhere" : "not seen";
 		case DIAGNOSE_ABORTED:
 			return verdict->closes                     ? "left"
 			       : verdict->status == LS_INTERRUPTED ? "interrupted"

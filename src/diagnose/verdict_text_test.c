@@ -125,8 +125,20 @@ static void elsewhere(void **state)
 	job->ranks[1].process = DIAGNOSE_PROCESS_UNKNOWN;
 	job->ranks[1].record_count = job->ranks[1].thread_count = 0;
 	check(job, NULL,
-	      "rank 1 is elsewhere (its trace cannot be read; it is in an unknown state) while rank 0 "
+	      "rank 1 is not seen (its trace cannot be read; it is in an unknown state) while rank 0 "
 	      "waits in all-reduce #58 for 2.0 s, called from train.c:211");
+	for (int unseen = 1; unseen <= 2; unseen++) {
+		job = test_absent(3, test_bit(1) | test_bit(2));
+		for (int r = 1; r <= unseen; r++) {
+			job->ranks[r].known = false;
+			job->ranks[r].record_count = job->ranks[r].thread_count = 0;
+		}
+		check(job, NULL,
+		      unseen == 1 ? "ranks 1 and 2 are elsewhere or not seen while rank 0 waits in "
+				    "all-reduce #58 for 2.0 s, called from train.c:211"
+				  : "ranks 1 and 2 are not seen while rank 0 waits in all-reduce #58 "
+				    "for 2.0 s, called from train.c:211");
+	}
 }
 
 /* In the first line of one, else in a line for each, as they need not be at the same. */
@@ -428,7 +440,7 @@ static void several_hosts(void **state)
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
 	diagnose_judge(job, NULL, &verdict);
 	diagnose_text(job, &verdict, text, sizeof text);
-	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
+	assert_non_null(strstr(text, "rank 2: not seen, on host b (pid 102; in an unknown state)"));
 	assert_non_null(strstr(text, "\nNo host has told what they do. A host is slow, or TCP"));
 	free(job);
 	/* Those that are not seen have a line for each host; what they do is not known. */
