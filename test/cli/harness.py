@@ -12,7 +12,7 @@ import time
 import traceback
 import uuid
 
-LIMIT_S = 60
+LIMIT_S = 120  # of what never ends; no measure
 MARK = 'CLI_TEST_MARK'
 
 
@@ -45,7 +45,7 @@ def python(code):
     return [sys.executable, '-u', '-c', code]
 
 
-def until(look, what, limit_s=20):
+def until(look, what, limit_s=LIMIT_S):
     """Looks until it sees something true, which it returns."""
     end = time.monotonic() + limit_s
     while True:
@@ -124,7 +124,7 @@ class Job:
         os.set_blocking(out.fileno(), True)
         return self.text.decode().splitlines()
 
-    def end(self, limit_s=30):
+    def end(self, limit_s=LIMIT_S):
         """Waits for the end; returns (exit status, output, errors)."""
         out, errors = self.process.communicate(timeout=limit_s)
         return self.process.returncode, (self.text + (out or b'')).decode(), (errors or b'').decode()

@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 
 from harness import Job, environment, equal, is_gone, lockstep, main, matches, read, state, until
 
@@ -401,7 +400,7 @@ def test_workers_of_a_killed_rank():
 
 
 def test_timeout_says_what_the_job_waited_for():
-    status, _, errors, found, _ = fails('away', 2, 6, options=('--timeout', '0.7'))
+    status, _, errors, found, _ = fails('away', 2, 6, options=('--timeout', '3'))
     equal(status, 124)
     verdict = found['verdict']
     equal((verdict['published'], verdict['cause'], verdict['blamed']), (False, 'elsewhere', 2))
@@ -455,11 +454,9 @@ def test_damaged_snapshots():
 
 
 def test_rank_that_ends_before_it_comes():
-    began = time.monotonic()
-    with demo('exit', 1, 0) as job:
+    with demo('exit', 1, 0, env=environment(LOCKSTEP_OPEN_TIMEOUT_MS=600000)) as job:
         status, out, errors = job.end()
     equal(status, 7)
-    assert time.monotonic() - began < 5, errors
     equal(sorted(out.splitlines()), ['[%d] failed LS_RANK_MISSING' % rank for rank in (0, 2, 3)])
     equal(errors.count('rank 1 (pid'), 4, errors)
     matches(r'rank 1 \(pid \d+\) exited with 7 before it came to the rendezvous', errors)
@@ -491,7 +488,7 @@ def test_launcher_killed_leaves_nothing():
                 assert has_socket(name), name
                 job.process.kill()
                 job.process.wait()
-                until(lambda: not job.processes(), 'everything to end', 10)
+                until(lambda: not job.processes(), 'everything to end')
                 assert not has_socket(name), name
     equal(sorted(os.listdir('/dev/shm')), before)
 

@@ -254,7 +254,7 @@ def test_rank_killed():
         status, out, errors = job.end()
         took = time.monotonic() - began
         equal(status, 128 + signal.SIGKILL)
-        assert 2.9 < took < 8, took
+        assert took > 2.9, took
         assert '[0] told' in out and '[2] told' in out
         matches(r'rank 1 \(pid \d+\) was killed by SIGKILL \(9\); ranks 0, 2 did not end by '
                 r'themselves within 3 s, and then exited with 9 \[LS-RUN-FAILED\]', errors)
@@ -307,7 +307,7 @@ def test_launcher_killed_leaves_nothing():
             equal(len(job.processes()), 14)
             job.process.kill()
             job.process.wait()
-            until(lambda: not job.processes(), 'everything to end', 10)
+            until(lambda: not job.processes(), 'everything to end')
     equal(sorted(os.listdir('/dev/shm')), before)
 
 
@@ -317,7 +317,7 @@ def test_launcher_killed_while_it_starts():
             until(lambda: len(children(job.pid)) > 8, 'some ranks')
             job.process.kill()
             job.process.wait()
-            until(lambda: not job.processes(), 'everything to end', 10)
+            until(lambda: not job.processes(), 'everything to end')
 
 
 def guard_of(launcher):
@@ -343,7 +343,7 @@ def test_guard_and_launcher_killed():
         for pid in [guard_of(job.pid), job.pid]:
             os.kill(pid, signal.SIGKILL)
         job.process.wait()
-        until(lambda: not job.processes(), 'the kernel to end the ranks', 10)
+        until(lambda: not job.processes(), 'the kernel to end the ranks')
 
 
 def test_timeout():
@@ -351,7 +351,7 @@ def test_timeout():
     result = lockstep('run', '-n', 3, '--timeout', '0.3', 'sleep', 1000)
     took = time.monotonic() - began
     equal(result.returncode, 124)
-    assert 0.3 <= took < 2, took
+    assert took >= 0.3, took
     matches(r'still running after 0.3 s \(--timeout\); ranks 0, 1, 2 were then killed by SIGTERM '
             r'\(15\) \[LS-RUN-TIMEOUT\]', result.stderr)
     equal(lockstep('run', '-n', 3, '--timeout', '30', 'true').returncode, 0)

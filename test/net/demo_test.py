@@ -27,7 +27,7 @@ class Skipped(Exception):
 def run(*words):
     environment = {**os.environ, "LOCKSTEP_TIMEOUT_MS": "60000"}
     ran = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True, timeout=100, check=False)
+                         text=True, timeout=400, check=False)
     if ran.returncode == SKIPPED:
         raise Skipped(ran.stdout.strip())
     return ran

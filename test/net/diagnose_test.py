@@ -16,7 +16,7 @@ import time
 from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
 
 PER_HOST = int(os.environ.get("PER_HOST", "2"))
-LIMIT_S = 40
+LIMIT_S = 120  # of what never ends; no measure
 AHEAD_S = 5000  # of the clock of host 1
 
 

@@ -34,7 +34,7 @@ exec "$@"
 def run(words):
     with tempfile.TemporaryDirectory() as folder:
         return subprocess.run(words + [os.path.join(folder, "meeting")],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
 
 
 def main():

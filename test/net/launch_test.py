@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from launch_hosts import BOTH, FOLDER, Far, SSH, WAITS, begin, daemons, network_of_ranks, refused
-from harness import environment, equal, is_gone, lockstep, matches, parent, program, python, read, state, until
+from harness import LIMIT_S, environment, equal, is_gone, lockstep, matches, parent, program, python, read, state, until
 
 
 def test_ranks_of_two_hosts_meet():
@@ -72,7 +71,7 @@ def test_input_goes_to_rank_0():
     text = "".join(f"line {i} {'y' * 50}\n" for i in range(20000)) + "no end"
     code = "if [ $RANK = 0 ]; then exec cat; elif read x; then echo some; else echo none; fi"
     result = subprocess.run([program(), *BOTH, "sh", "-c", code], input=text, env=environment(), capture_output=True, text=True,
-                            timeout=60, check=False)
+                            timeout=LIMIT_S, check=False)
     equal(result.returncode, 0, result.stderr)
     lines = result.stdout.splitlines()
     equal([line[4:] for line in lines if line.startswith("[0] ")], text.splitlines())
@@ -198,14 +197,13 @@ def test_difference_that_a_call_returns():
 
 
 def test_rank_ends_before_all_have_met():
-    """The others have a minute, and do not need it."""
+    """The others have much time, and do not need it."""
     for gone, line in (3, r"\[0\] .*rank 3 exited with 0 before it came to the rendezvous, so the 4 ranks cannot meet \[LS-RANK-MISSING\]"), \
             (0, r"\[3\] .*rank 0 exited with 0, and nobody listens at tcp:198.18.0.1:\d+, so the 4 ranks cannot meet \[LS-NO-MASTER\]"):
-        begun_s = time.monotonic()
-        result = lockstep(*BOTH, "sh", "-c", f'[ $RANK = {gone} ] || exec "$0" --rounds 1', sys.argv[2])
+        result = lockstep(*BOTH, "sh", "-c", f'[ $RANK = {gone} ] || exec "$0" --rounds 1', sys.argv[2],
+                          env=environment(LOCKSTEP_OPEN_TIMEOUT_MS=600000))
         equal(result.returncode, 1, result.stderr)
         matches(line, result.stderr)
-        assert time.monotonic() - begun_s < 20, result.stderr
 
 
 def test_rank_there_fails_and_others_stay():

@@ -77,7 +77,7 @@ class Case:
             cases = " ".join(f"{number}) {script};;" for number, script in enumerate(self.scripts))
             ran = subprocess.run([HOSTS, str(len(self.scripts)), "sh", "-c", f"case $HOST in {cases} esac"], cwd=folder,
                                  env={**os.environ, "MEET": program, "PORT": PORT, "ONE": "LOCKSTEP_SECRET_FILE=one"},
-                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
         if ran.returncode == SKIPPED:
             raise Skipped(ran.stdout.strip())
         missing = [line for line in self.lines if line not in ran.stdout]

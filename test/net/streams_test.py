@@ -10,7 +10,7 @@ import sys
 from cases import HERE, job_folder, play_all, refusal, run_on_hosts
 
 START = os.path.join(HERE, "..", "..", "tools", "start-ranks")
-HOSTS, LIMIT_S = 2, 100
+HOSTS, LIMIT_S = 2, 400
 
 
 def play(case):
