@@ -9,7 +9,7 @@
 #include "tests.h"
 #include "values.h"
 
-enum { LONG = 300000, PROMPT_MS = 3000 * RUNNER_SLOWNESS };
+enum { LONG = 300000, PROMPT_MS = 3000 * RUNNER_PATIENCE };
 
 static uint64_t now_ms(void)
 {

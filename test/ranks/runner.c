@@ -259,7 +259,7 @@ static int64_t limit_of(const struct job *job)
 /* Waits until all have ended, or the time is over. */
 static void await_end(struct job *job)
 {
-	int64_t end_ms = now_ms() + limit_of(job) * RUNNER_SLOWNESS;
+	int64_t end_ms = now_ms() + limit_of(job) * RUNNER_PATIENCE;
 	bool hurried = false;
 	for (;;) {
 		struct pollfd fds[RANKS_MAX];
@@ -273,8 +273,8 @@ static void await_end(struct job *job)
 			return;
 		if (job->outcome != RUNNER_PASS && !hurried) {
 			hurried = true;
-			if (end_ms > now_ms() + GRACE_MS)
-				end_ms = now_ms() + GRACE_MS;
+			if (end_ms > now_ms() + GRACE_MS * RUNNER_PATIENCE)
+				end_ms = now_ms() + GRACE_MS * RUNNER_PATIENCE;
 		}
 		int64_t left_ms = end_ms - now_ms();
 		if (left_ms <= 0)

@@ -13,11 +13,12 @@
 
 #include <lockstep/lockstep.h>
 
-/* How much slower everything is with a sanitizer. */
+/* How much slower everything is with a sanitizer. And how much longer than on a machine of its own a
+ * test may take, which is often short of processors: what takes longer than that never ends. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { RUNNER_SLOWNESS = 5 };
+enum { RUNNER_SLOWNESS = 5, RUNNER_PATIENCE = 15 };
 #else
-enum { RUNNER_SLOWNESS = 1 };
+enum { RUNNER_SLOWNESS = 1, RUNNER_PATIENCE = 5 };
 #endif
 
 enum {
@@ -27,7 +28,7 @@ enum {
 		3000 / RUNNER_SLOWNESS, /* of all random tests together, unless --cases says so */
 	/* Of operations that are not meant to fail: before the test's own limit, so that a hang
 	 * ends with a report. */
-	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
+	RUNNER_TIMEOUT_MS = 20000 * RUNNER_PATIENCE,
 };
 
 /* Memory that all ranks of a test share, zero at its start: they use it to communicate outside the
