@@ -126,7 +126,7 @@ void beside_a_cancel(struct runner_rank *self)
 	struct sleeper sleeper;
 	if (self->rank == 0) {
 		begin(&sleeper, group, sleep_in_wait);
-		OK(ls_cancel(sleeper.op));
+		OK(runner_cancel(sleeper.op));
 		end(&sleeper, LS_CANCELLED);
 	}
 	OK(ls_barrier(group, NULL));
@@ -148,12 +148,12 @@ void beside_a_cancel_of_another(struct runner_rank *self)
 		begin(&sleeper, group, sleep_in_wait);
 		for (int i = 0; i < TIMES; i++) {
 			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
-			OK(ls_cancel(op));
+			OK(runner_cancel(op));
 			GIVES(LS_CANCELLED, ls_test(op));
 			ls_request_free(op);
 		}
 		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &options, &op));
-		OK(ls_cancel(op));
+		OK(runner_cancel(op));
 		GIVES(LS_CANCELLED, ls_test(op));
 		ls_request_free(op);
 		OK(ls_send(group, &value, 1, LS_INT32, 1, &options));

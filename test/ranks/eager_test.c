@@ -37,7 +37,7 @@ static void send_not_at_once(ls_group *group, uint64_t bytes, int to, int tag)
 {
 	ls_request *op = start(group, bytes, to, tag);
 	GIVES(LS_PENDING, ls_test(op));
-	OK(ls_cancel(op));
+	OK(runner_cancel(op));
 	ls_request_free(op);
 }
 

@@ -98,7 +98,7 @@ void what_is_not_lost_is_not_told(struct runner_rank *self)
 		for (int tag = 0; tag < 40; tag++)
 			send_one(group, 1, tag);
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
-		OK(ls_cancel(op));
+		OK(runner_cancel(op));
 		OK(ls_wait(op, 0) == LS_CANCELLED ? LS_OK : LS_INTERNAL);
 		ls_request_free(op);
 		OK(ls_barrier(group, NULL));

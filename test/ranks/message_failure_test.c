@@ -420,8 +420,8 @@ void cancel_what_left(struct runner_rank *self)
 		return;
 	}
 	if (self->rank == 0) {
-		OK(ls_cancel(receive));
-		OK(ls_cancel(send));
+		OK(runner_cancel(receive));
+		OK(runner_cancel(send));
 		GIVES(LS_CANCELLED, ls_wait(receive, 0));
 		GIVES(LS_CANCELLED, ls_wait(send, 0));
 		ls_request_free(receive);

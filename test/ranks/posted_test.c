@@ -75,7 +75,7 @@ static void take_in_order(ls_group *group, const struct round *round)
 	OK(ls_barrier(group, NULL));
 	for (int i = POSTED_MANY - 1; i >= 0; i--) {
 		if (round->gets[i] < 0)
-			OK(ls_cancel(ops[i]));
+			OK(runner_cancel(ops[i]));
 		posted_end(ops[i], round->gets[i] < 0 ? LS_CANCELLED : LS_OK);
 		CHECK_THAT(values[i] == round->gets[i], "receive %d got message %d, not %d", i,
 			   values[i], round->gets[i]);
@@ -141,7 +141,7 @@ void posted_ones_are_cancelled(struct runner_rank *self)
 			while (round % 2 && !atomic_load(&waiting.begun))
 				sched_yield();
 			for (int i = 0; i < POSTED_MANY; i += 2)
-				OK(ls_cancel(ops[i]));
+				OK(runner_cancel(ops[i]));
 			CHECK(pthread_join(thread, NULL) == 0);
 			CHECK(waiting.status == LS_CANCELLED);
 		}

@@ -94,6 +94,9 @@ extern bool runner_is_on_hosts;
 /* On several hosts: waits until this group has failed, because a failure on another host arrives a
  * moment later. On one host it does nothing, as all ranks have it at once. */
 void runner_await_failure(ls_group *group);
+/* Cancels a message that nobody has taken. On several hosts the receiver of a long one is asked, and
+ * answers late without a processor. */
+ls_status runner_cancel(ls_request *op);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
  * end it. */
 void runner_ready(const struct runner_rank *self, ls_group *group);

@@ -30,6 +30,20 @@ void runner_await_failure(ls_group *group)
 	}
 }
 
+/* A late answer may cancel the message after a call has returned, and before the next one. */
+ls_status runner_cancel(ls_request *op)
+{
+	ls_status status = ls_cancel(op);
+	while (runner_is_on_hosts && status == LS_PENDING) {
+		status = ls_test(op);
+		if (status != LS_PENDING)
+			return status == LS_CANCELLED ? LS_OK : status;
+		sched_yield();
+		status = ls_cancel(op);
+	}
+	return status;
+}
+
 ls_group *runner_open(const struct runner_rank *self)
 {
 	return open_group(self, false, false);

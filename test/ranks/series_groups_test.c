@@ -70,7 +70,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 		finish(start(world, &other, 1, 2, 3, false), LS_OK);
 		OK(ls_wait_any(turned, 2, 0, &which));
 		CHECK(which == 1);
-		OK(ls_cancel(ops[1]));
+		OK(runner_cancel(ops[1]));
 		finish(ops[1], LS_CANCELLED);
 		ls_request_free(ops[0]);
 		finish(first, LS_OK);
@@ -78,7 +78,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 		struct ls_call_options late = {.size = sizeof late, .tag = 3};
 		ls_request *never = start(world, &value, 1, 1, 4, false);
 		GIVES(LS_PENDING, ls_wait(never, 500));
-		OK(ls_cancel(never));
+		OK(runner_cancel(never));
 		finish(never, LS_CANCELLED);
 		value = 1;
 		OK(ls_send(world, &value, 1, LS_INT32, 0, &late));
@@ -122,7 +122,7 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 			int32_t five = 5;
 			OK(ls_send(group, &five, 1, LS_INT32, 0, &late));
 		}
-		OK(ls_cancel(never));
+		OK(runner_cancel(never));
 		finish(never, LS_CANCELLED);
 		OK(ls_barrier(world, NULL));
 		if (self->rank == 2)
@@ -182,7 +182,7 @@ void in_series_behind_who_comes(struct runner_rank *self)
 	if (self->rank == 0) {
 		ls_request *never = start(world, &value, 1, 1, 4, false);
 		GIVES(LS_PENDING, ls_wait(never, 300));
-		OK(ls_cancel(never));
+		OK(runner_cancel(never));
 		finish(never, LS_CANCELLED);
 		finish(start(world, into, LONG, 1, 1, false), LS_OK);
 	} else if (self->rank == 1) {

@@ -95,13 +95,13 @@ void in_series_taken_back(struct runner_rank *self)
 		ls_request *first = start(group, held, LONG, 1, 1, true);
 		ls_request *waits = start(group, &value, 1, 1, 2, true);
 		ls_request *last = start(group, &value, 1, 1, 3, true);
-		OK(ls_cancel(waits));
+		OK(runner_cancel(waits));
 		GIVES(LS_PENDING, ls_cancel(waits));
 		finish(waits, LS_CANCELLED);
 		finish(start(group, &got, 1, 1, 4, false), LS_OK); /* which waits for no turn */
 		CHECK(got == 5);
 		GIVES(LS_PENDING, ls_test(last));
-		OK(ls_cancel(first)); /* which has begun */
+		OK(runner_cancel(first)); /* which has begun */
 		finish(first, LS_CANCELLED);
 		finish(last, LS_OK);
 	} else {
@@ -281,7 +281,7 @@ void in_series_goes_on(struct runner_rank *self)
 		wait_beside(&beside[i], start(group, &values[1 + i], 1, other, 2 + i, true));
 	for (int i = 0; i < GLANCES; i++)
 		GIVES(LS_PENDING, ls_wait(first, GLANCE_MS));
-	OK(ls_cancel(first));
+	OK(runner_cancel(first));
 	finish(first, LS_CANCELLED);
 	for (int i = 0; i < 2; i++)
 		finish_beside(&beside[i], LS_OK);
@@ -324,7 +324,7 @@ void in_series_any_goes_on(struct runner_rank *self)
 		ls_request *never = start(group, &got[2], 1, 0, 6, false);
 		for (int i = 0; i < GLANCES; i++)
 			GIVES(LS_PENDING, ls_wait(never, GLANCE_MS));
-		OK(ls_cancel(never));
+		OK(runner_cancel(never));
 		finish(never, LS_CANCELLED);
 		finish(start(group, into, LONG, 0, 1, false), LS_OK);
 	}
@@ -353,7 +353,7 @@ void in_series_before_collectives(struct runner_rank *self)
 		GIVES(LS_PENDING, ls_test(receive));
 		GIVES(LS_PENDING, ls_test(send));
 		OK(ls_barrier(group, NULL));
-		OK(ls_cancel(send));
+		OK(runner_cancel(send));
 		finish(send, LS_CANCELLED);
 		OK(ls_send(group, &value, 1, LS_INT32, other,
 			   &(struct ls_call_options){.size = sizeof beside, .tag = 1}));
@@ -396,7 +396,7 @@ void in_series_turn_beside_a_barrier(struct runner_rank *self)
 	if (self->rank == 0) {
 		ls_request *first = start(group, held, LONG, 1, 1, true);
 		next = start(group, &value, 1, 1, 2, true);
-		OK(ls_cancel(first));
+		OK(runner_cancel(first));
 		finish(first, LS_CANCELLED);
 	} else {
 		finish(start(group, &got, 1, 0, 2, false), LS_OK);
@@ -480,14 +480,14 @@ void in_series_taken_back_by_threads(struct runner_rank *self)
 		ls_request *second = start(group, held, COUNT, 1, 1, true);
 		ls_request *third = start(group, held, COUNT, 1, 1, true);
 		atomic_store(&helper.op, third);
-		OK(ls_cancel(first));
+		OK(runner_cancel(first));
 		for (int looks = i % 64 * 8; looks > 0; looks--)
 			atomic_load(&helper.busy);
-		OK(ls_cancel(second));
+		OK(runner_cancel(second));
 		atomic_store(&helper.op, NULL);
 		while (atomic_load(&helper.busy))
 			sched_yield();
-		OK(ls_cancel(third));
+		OK(runner_cancel(third));
 		finish(first, LS_CANCELLED);
 		finish(second, LS_CANCELLED);
 		finish(third, LS_CANCELLED);
