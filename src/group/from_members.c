@@ -276,7 +276,8 @@ static ls_status send_refusal(struct table *table, struct peer *peer)
 	if (peer->in.refuses)
 		return LS_OK;
 	table->note.refuses = true;
-	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
+	/* Without a processor this call may end the wait much later than it is to. */
+	table->options.timeout_ms = UINT32_MAX;
 	ls_status status = send_note(table, peer);
 	/* At once: the rank may leave the parent, and a send to a member that has left fails as
 	 * soon as a thread waits for it. */
