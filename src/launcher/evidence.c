@@ -14,7 +14,7 @@
 #include "failure/run_notes.h"
 #include "inspect/host_part.h"
 
-enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20, MET_MS = 100 };
+enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20, MET_MS = 2000 };
 
 /* -1: ranks cannot hand over anything. */
 static int listen_for(int notes_fd)
