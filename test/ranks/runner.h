@@ -13,8 +13,8 @@
 
 #include <lockstep/lockstep.h>
 
-/* How much slower everything is with a sanitizer. And how much longer than on a machine of its own a
- * test may take, which is often short of processors: what takes longer than that never ends. */
+/* How much slower everything is with a sanitizer. And how much longer a test may take than on a
+ * machine of its own, as this one may be short of processors: what takes longer never ends. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { RUNNER_SLOWNESS = 5, RUNNER_PATIENCE = 15 };
 #else
@@ -94,8 +94,8 @@ extern bool runner_is_on_hosts;
 /* On several hosts: waits until this group has failed, because a failure on another host arrives a
  * moment later. On one host it does nothing, as all ranks have it at once. */
 void runner_await_failure(ls_group *group);
-/* Cancels a message that nobody has taken. On several hosts the receiver of a long one is asked, and
- * answers late without a processor. */
+/* Cancels a message that nobody has taken. On several hosts the receiver of a long one is asked,
+ * and answers late without a processor. */
 ls_status runner_cancel(ls_request *op);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
  * end it. */
