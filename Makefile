@@ -87,6 +87,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \
 		--kills 5000 --at-once 1 --only 'ranks killed' --promised
 	@python3 test/faults/faults_test.py $(BUILD)/lockstep $(BUILD)/test/faults/raw $(BUILD)/examples/train_digits --only paused --paused 300
+	@python3 test/faults/faults_test.py $(BUILD)/lockstep $(BUILD)/test/faults/raw $(BUILD)/examples/train_digits --only fault --promised
 	@test/reliability.py reports python3 test/museum/reports.py $(BUILD)/lockstep $(BUILD)/test/museum/old_ways --times 100 --quiet --promised
 	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2

@@ -14,7 +14,7 @@ from multiprocessing import connection
 
 import worker
 
-LIMIT_S = 40  # for what takes a second at most: a machine may be busy, and only a hang takes this long
+LIMIT_S = 120  # for what takes a second at most: a machine may be busy, and only a hang takes this long
 _GRACE_S = 10  # for a process over its limit to say where it hung
 
 PRELOAD = [

@@ -14,6 +14,6 @@ COUNT = 5
 @pytest.mark.parametrize("kind", ["kill", "stop", "pause"])
 def test_survivors_learn_what_happened(kind):
     counts = [f"--{one}s={COUNT if one == kind else 0}" for one in ("kill", "stop", "pause")]
-    ended = run([sys.executable, PROGRAM, *counts])
+    ended = run([sys.executable, PROGRAM, "--limit=6", *counts])
     assert f": {COUNT} of {COUNT};" in ended.text, ended.text
     assert ended.code == 0, ended.text

@@ -256,7 +256,7 @@ def test_every_wait_ends_when_a_rank_is_killed(ranks, operation):
         assert "PeerDied" in str(error)
     else:
         assert isinstance(error, lockstep.PeerDied)
-    assert seconds < 10
+    assert seconds < 100
 
 
 def raises():
@@ -301,7 +301,7 @@ def test_deadlock(ranks, how):
     sites = [line_of(text) for text in (("mixed 0", "mixed 1") if how == "mixed" else (how,))]
     for outcome in ranks.outcomes(2, two_receives, how, fresh=True):
         expect(outcome, lockstep.Deadlock, *sites, "rank 0", "rank 1", "wait for each other")
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 100
 
 
 def across_groups():

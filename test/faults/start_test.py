@@ -17,10 +17,10 @@ import threading
 from jobs import environment, need, run_tests
 
 LIMIT_S = 60
-LONG_MS = 20000  # where nobody should wait it out
-SHORT_MS = 700
+LONG_MS = 120000  # where nobody should wait it out
+SHORT_MS = 2000
 # How long after its deadline a rank may wait for the verdict, and how late a busy box may run it.
-GRACE_MS, BUSY_MS = 1000, 1500
+GRACE_MS, BUSY_MS = 1000, 30000
 
 
 def free_port():
@@ -229,7 +229,7 @@ def test_second_job_while_first_meets():
 def test_missing_ranks():
     port = free_port()
     for rank in [by_hand(port, r, 4, LOCKSTEP_OPEN_TIMEOUT_MS=SHORT_MS) for r in (0, 2)]:
-        expect(rank, "LS_RANK_MISSING", rf"2 of 4 ranks did not come to tcp:127.0.0.1:{port} within 0\.[67] s: ranks 1, 3 "
+        expect(rank, "LS_RANK_MISSING", rf"2 of 4 ranks did not come to tcp:127.0.0.1:{port} within [12]\.\d s: ranks 1, 3 "
                r"\(here: 0, 2\).*See whether those ranks were started.*LOCKSTEP_OPEN_TIMEOUT_MS")
 
 
@@ -243,7 +243,7 @@ def test_impatient_rank_ends_all():
 def test_master_is_not_there():
     port = free_port()
     for rank in [by_hand(port, r, 3, LOCKSTEP_OPEN_TIMEOUT_MS=SHORT_MS) for r in (1, 2)]:
-        expect(rank, "LS_NO_MASTER", rf"nobody listens at tcp:127.0.0.1:{port} \(tried for 0\.[67] s\): rank 0 .* has not come there, "
+        expect(rank, "LS_NO_MASTER", rf"nobody listens at tcp:127.0.0.1:{port} \(tried for [12]\.\d s\): rank 0 .* has not come there, "
                "or has ended. See whether it was started.*MASTER_ADDR and MASTER_PORT")
 
 
