@@ -72,7 +72,8 @@ struct inspect_report {
 	struct diagnose_source sources[INSPECT_RANK_MAX];
 };
 
-/* Copies the state. `known` (NULL, or one for each rank) is what the caller knows of the processes;
+/* Copies the state. If operations last and nobody seems to wait, it looks again, for half a second
+ * at most. `known` (NULL, or one for each rank) is what the caller knows of the processes;
  * only process, signal, exit_code and host are read. NULL without memory. */
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
 					   const struct diagnose_source *known);

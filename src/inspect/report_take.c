@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/ranks.h"
+#include "base/wait.h"
 #include "failure/entered.h"
 #include "failure/unexpected.h"
 #include "inspect/ask_hosts.h"
@@ -21,6 +23,46 @@ bool inspect_is_running(const struct diagnose_snapshot *job)
 		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_PROCESS_DEAD)
 			return true;
 	return false;
+}
+
+/* A wait returns now and then, so that its rank can handle signals. Without a processor the rank is
+ * mostly seen on its way back into the wait. So if operations of living ranks have lasted for
+ * LONG_NS and nobody seems to wait, it takes some looks to see the waits. */
+enum { LONG_NS = 1000000000, AGAIN_MS = 10, LOOKS = 30 };
+
+static bool is_unsettled(const struct diagnose_snapshot *job)
+{
+	struct diagnose_verdict verdict;
+	bool lasts = false;
+
+	for (int r = 0; r < job->size && !lasts; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		for (uint32_t i = 0; i < rank->record_count; i++)
+			lasts |= rank->process != DIAGNOSE_PROCESS_DEAD &&
+				 rank->records[i].record.state == TRACE_RUNNING &&
+				 rank->records[i].begin_ns + LONG_NS < job->now_ns;
+	}
+	if (!lasts)
+		return false;
+	diagnose_judge(job, NULL, &verdict);
+	return verdict.cause == DIAGNOSE_HEALTHY;
+}
+
+static void look(struct inspect_report *report, int size)
+{
+	bool is_one_host = true;
+
+	for (int i = 0; i < size; i++)
+		is_one_host &= report->sources[i].host == NULL;
+	for (int looks = 0; looks < LOOKS; looks++) {
+		diagnose_collect(report->sources, size, NULL, report->job);
+		/* Several hosts are to look at the same time. */
+		if (!is_one_host || !is_unsettled(report->job))
+			break;
+		ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(AGAIN_MS));
+		(void)status; /* then the next look comes early */
+	}
+	failure_add_entered(report->sources, size, report->job);
 }
 
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
@@ -52,8 +94,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 			source->pid = held->trace.header->pid;
 		}
 	}
-	diagnose_collect(report->sources, view->size, NULL, report->job);
-	failure_add_entered(report->sources, view->size, report->job);
+	look(report, view->size);
 	report->job->job = view->job;
 	inspect_report_update(report, view);
 	return report;

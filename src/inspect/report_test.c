@@ -117,11 +117,67 @@ static void how_far_operations_on_streams_are(void **state)
 		trace_fini(&traces[rank]);
 }
 
+/* ---- ranks on their way back into a wait ---- */
+
+enum { MANY_LOOKS = 10, MS = 1000000 };
+
+static int looks, ends_at; /* ends_at: the look that sees the operation over; 0: none */
+static uint64_t lasts_ns;
+
+void __real_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+
+void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
+			     const struct diagnose_closing *closing, struct diagnose_snapshot *job)
+{
+	__real_diagnose_collect(sources, count, closing, job);
+	looks++;
+	if (lasts_ns == 0)
+		return;
+	assert_int_equal(job->ranks[0].record_count, 1);
+	job->ranks[0].records[0].begin_ns = job->now_ns - lasts_ns;
+	if (looks == ends_at)
+		job->ranks[0].records[0].record.state = TRACE_DONE;
+}
+
+static int looks_of_one(const struct inspect_view *view, uint64_t ns, int over)
+{
+	looks = 0;
+	lasts_ns = ns;
+	ends_at = over;
+	inspect_report_free(inspect_report_take(view, NULL));
+	lasts_ns = 0;
+	return looks;
+}
+
+/* Nobody is seen to wait in an operation that has lasted for long. */
+static void looks_again(void **state)
+{
+	struct inspect_view *view = inspect_view_new(JOB, 1);
+	struct trace_options options = {.job = JOB, .world_size = 1, .records = 16};
+	struct trace trace;
+
+	(void)state;
+	assert_non_null(view);
+	assert_int_equal(trace_init(&trace, &options), LS_OK);
+	int fd = fcntl(trace.fd, F_DUPFD_CLOEXEC, 3);
+	assert_true(fd >= 0 && inspect_view_add_trace(view, 0, fd));
+	trace_begin(&trace, &(struct trace_begin){.kind = TRACE_BARRIER, .seq = 1});
+	assert_int_equal(looks_of_one(view, UINT64_C(500) * MS, 0), 1);
+	assert_int_equal(looks_of_one(view, UINT64_C(2000) * MS, 3), 3);
+	assert_true(looks_of_one(view, UINT64_C(2000) * MS, 0) >= MANY_LOOKS);
+	inspect_view_free(view);
+	trace_fini(&trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_a_probe_leaves_open),
 		cmocka_unit_test(how_far_operations_on_streams_are),
+		cmocka_unit_test(looks_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
