@@ -403,6 +403,7 @@ const struct message_help *message_help_find(const char *id);
 		"ls_phase_report: no memory to compare %d ranks (%zu bytes)"
 
 /* ---- cli ---- */
+#define MESSAGE_OUTPUT "LS-OUTPUT", SETTING_LOG_ERROR, "cannot write to standard output: %s"
 #define MESSAGE_USAGE "LS-USAGE", SETTING_LOG_ERROR, "%s%s%s; see 'lockstep%s%s --help'"
 #define MESSAGE_RUN_SYSTEM \
 	"LS-RUN-SYSTEM", SETTING_LOG_ERROR, "the job cannot be started: %s failed: %s"

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The program `lockstep`: finds the command and calls it. */
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <lockstep/lockstep.h>
 
+#include "base/messages.h"
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
@@ -81,12 +84,20 @@ static int open_standard_descriptors(void)
 	return CLI_OK;
 }
 
-/* A command that could not write its output has failed, whatever its result. */
+/* A command that could not write its output has failed, whatever its result. A reader that has gone
+ * away did not want the rest. */
 static int finish_output(int result)
 {
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return result == CLI_OK ? CLI_FAILED : result;
-	return result;
+	int error = fflush(stdout) == 0 ? 0 : errno;
+	if (error == 0 && !ferror(stdout))
+		return result;
+	if (error == 0) { /* nobody kept the reason of the write that failed, so try once more */
+		clearerr(stdout);
+		error = fputc('\n', stdout) == '\n' && fflush(stdout) == 0 ? EIO : errno;
+	}
+	if (error != EPIPE)
+		MESSAGE_SAY(MESSAGE_OUTPUT, strerror(error));
+	return result == CLI_OK ? CLI_FAILED : result;
 }
 
 int main(int argc, char **argv)

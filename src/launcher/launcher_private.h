@@ -73,6 +73,7 @@ struct launcher_stream {
 	int rank;
 	int poll;
 	bool prefix;
+	bool lost;         /* some of its text could not be written */
 	bool fed;          /* gets its text by launcher_output_feed, and has not ended */
 	const char *label; /* stands for the rank in the prefix, NULL: nothing does */
 	struct launcher_sink *sink;

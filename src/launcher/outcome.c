@@ -246,7 +246,8 @@ ls_status launcher_end_prepare(struct launcher_job *job)
 	return LS_SYSTEM;
 }
 
-static void write_trace(struct launcher_job *job, bool ended_well)
+/* False: not all of it could be written. Where no ranks have met there is none to write. */
+static bool write_trace(struct launcher_job *job, bool ended_well)
 {
 	char text[INSPECT_ENDED_BYTES] = "all ranks exited with 0";
 
@@ -258,7 +259,7 @@ static void write_trace(struct launcher_job *job, bool ended_well)
 				    ? "no ranks have met, or they ended before a daemon held their "
 				      "memory, so there is none"
 				    : "no ranks have met, so there is none");
-		return;
+		return true;
 	}
 	if (ended_well)
 		inspect_report_explain(job->report);
@@ -271,6 +272,7 @@ static void write_trace(struct launcher_job *job, bool ended_well)
 	job->trace_fd = -1;
 	if (error != 0)
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, strerror(error));
+	return error == 0;
 }
 
 int launcher_end_report(struct launcher_job *job)
@@ -290,9 +292,10 @@ int launcher_end_report(struct launcher_job *job)
 		report_unreturned(job, unreturned);
 		status = LAUNCHER_FAILED;
 	}
+	bool lost = launcher_output_lost(&job->output);
 	if (job->trace_fd >= 0)
-		write_trace(job, status == 0);
+		lost |= !write_trace(job, status == 0);
 	if (job->phases)
 		report_phases(job);
-	return status == 0 && launcher_output_lost(&job->output) ? LAUNCHER_FAILED : status;
+	return status == 0 && lost ? LAUNCHER_FAILED : status;
 }

@@ -177,6 +177,7 @@ static void put_line(struct launcher_stream *stream, const char *line, size_t by
 		sink->start = sink->end = 0;
 	if (!reserve_bytes(&sink->data, &sink->capacity, sink->end + prefix_bytes + bytes + 1)) {
 		MESSAGE_SAY(MESSAGE_RUN_LINE_LOST, stream->rank, bytes);
+		stream->lost = true;
 		return;
 	}
 	memcpy(sink->data + sink->end, prefix, prefix_bytes);
@@ -253,6 +254,7 @@ static void write_log(struct launcher_stream *stream, const char *data, size_t b
 			char what[32];
 			snprintf(what, sizeof what, "the log of rank %d", stream->rank);
 			MESSAGE_SAY(MESSAGE_RUN_LOG, what, strerror(errno));
+			stream->lost = true;
 			close_fd(&stream->log_fd);
 			return;
 		}
@@ -385,7 +387,10 @@ bool launcher_output_ended(const struct launcher_output *output)
 
 bool launcher_output_lost(const struct launcher_output *output)
 {
-	return output->sinks[0].lost || output->sinks[1].lost;
+	bool lost = output->sinks[0].lost || output->sinks[1].lost;
+	for (int rank = 0; rank < output->ranks; rank++)
+		lost |= output->streams[rank][0].lost || output->streams[rank][1].lost;
+	return lost;
 }
 
 bool launcher_output_written(const struct launcher_output *output)

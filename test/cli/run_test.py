@@ -445,6 +445,10 @@ def test_limit_of_file_sizes():
         matches('the log of rank 0.*File too large', run.stderr.decode())
         ignored = int(run.stdout.split()[2], 16)
         equal(ignored >> (signal.SIGXFSZ - 1) & 1, 0, 'SIGXFSZ')
+        # A job that ends well has failed all the same if its log is not complete.
+        run = subprocess.run(['sh', '-c', 'ulimit -f 4; exec "$@"', 'sh', program(), 'run', '-n', '1', '--log-dir', place,
+                              'head', '-c', '100000', '/dev/zero'], env=environment(), capture_output=True)
+        equal(run.returncode, 1, run.stderr)
 
 
 def test_no_descriptors_leak_into_ranks():

@@ -59,8 +59,9 @@ def test_unknown_words():
 
 def test_output_that_cannot_be_written():
     with open('/dev/full', 'w') as full:
-        run = subprocess.run([program(), 'settings'], env=environment(), stdout=full)
+        run = subprocess.run([program(), 'settings'], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
     equal(run.returncode, 1)
+    equal(run.stderr, 'lockstep: cannot write to standard output: No space left on device [LS-OUTPUT]\n')
 
 
 def plan(*arguments):

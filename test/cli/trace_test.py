@@ -232,6 +232,17 @@ def test_trace_that_cannot_be_kept():
         equal(lockstep('trace', path).returncode, 3)
 
 
+def test_trace_that_is_not_complete():
+    # The launcher may write files of 2 KiB; the ranks raise that limit again.
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, 'x')
+        result = subprocess.run(['sh', '-c', 'ulimit -S -f 4; exec "$@"', 'sh', program(), 'run', '-n', '2', '--trace', path,
+                                 'sh', '-c', 'ulimit -S -f unlimited; exec "$@"', 'sh', DEMO, '--rounds', '2'],
+                                env=environment(), capture_output=True, text=True)
+        equal(result.returncode, 1, result.stderr)
+        matches('cannot keep the traces in %s: File too large.*LS-RUN-TRACE-FAILED' % path, result.stderr)
+
+
 def test_trace_replaces_what_was_there():
     with Place('--rounds', 1) as place:
         with open(place.path, 'ab') as file:
