@@ -111,7 +111,8 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int coun
  * was never read warns once: a failure would pass unseen. ls_wait, ls_wait_any, ls_test and a
  * callback read it. Free every handle before ls_group_close, exactly once for each call that
  * returned one. Two calls may return the same pointer, because short messages that complete at once
- * share a handle: so never use the pointer as a key. */
+ * share a handle: so never use the pointer as a key. A call with a handle that was freed already
+ * prints a message, and does nothing, until another operation gets the same handle. */
 LS_EXPORT void ls_request_free(ls_request *request);
 
 #ifdef __cplusplus

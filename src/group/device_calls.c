@@ -255,11 +255,11 @@ ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out, size_
 
 static ls_status check_follow(const ls_request *op, void *stream)
 {
-	if (!op || !stream)
-		return group_bad_state("ls_request_follow", op ? "stream" : "request", "NULL",
-				       "not NULL");
-	if (!world_is_usable(op->group))
-		return group_not_open("ls_request_follow", op->group);
+	ls_status status = group_check_handle("ls_request_follow", op);
+	if (status != LS_OK)
+		return status;
+	if (!stream)
+		return group_bad_state("ls_request_follow", "stream", "NULL", "not NULL");
 	if (!op->on_stream)
 		return group_bad_state("ls_request_follow", "request", "on no stream",
 				       "a handle of an operation on a stream");

@@ -129,6 +129,9 @@ void group_batch_unjoin(struct ls_request *batch, struct ls_request *op, ls_stat
 
 /* ---- handles.c ---- */
 
+/* LS_BAD_ARGUMENT, with a message, if it is NULL, of a closed group, or was freed: that is found
+ * until another operation gets the handle. LS_FORKED. */
+LS_CHECKED ls_status group_check_handle(const char *function, const ls_request *op);
 /* The call that has stored the handle *op returns an error: frees the handle, and sets *op to NULL.
  * op: NULL, if the caller wants no handle. */
 void group_op_withdraw(struct ls_request **op);

@@ -13,13 +13,15 @@
 
 enum { CANCEL_MS = 100 };
 
-static ls_status check_op(const char *function, const ls_request *op)
+ls_status group_check_handle(const char *function, const ls_request *op)
 {
+	static const char right[] = "a handle of an operation that has not been freed";
 	if (!op)
-		return group_bad_state(function, "request", "NULL",
-				       "a handle of an operation that has not been freed");
+		return group_bad_state(function, "request", "NULL", right);
 	if (!world_is_usable(op->group))
 		return group_not_open(function, op->group);
+	if (atomic_load_explicit(&op->is_freed, memory_order_relaxed))
+		return group_bad_state(function, "request", "one that was freed already", right);
 	return LS_OK;
 }
 
@@ -38,7 +40,7 @@ static ls_status read_status(ls_request *op)
 
 ls_status ls_test(ls_request *op)
 {
-	ls_status status = check_op("ls_test", op);
+	ls_status status = group_check_handle("ls_test", op);
 	if (status != LS_OK)
 		return status;
 	status = read_status(op);
@@ -69,7 +71,7 @@ static ls_status await_p2p(ls_request *const *ops, int count, const struct progr
 
 ls_status ls_wait(ls_request *op, uint32_t timeout_ms)
 {
-	ls_status status = check_op("ls_wait", op);
+	ls_status status = group_check_handle("ls_wait", op);
 	if (status != LS_OK)
 		return status;
 	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
@@ -140,13 +142,17 @@ ls_status ls_wait_any(ls_request *const *ops, int count, uint32_t timeout_ms, in
 		return group_bad(function, ops ? "count" : "requests", ops ? count : 0,
 				 "1 to 64 handles");
 	ls_request *first = find_first(ops, count);
-	status = check_op(function, first);
+	status = group_check_handle(function, first);
 	if (status != LS_OK)
 		return status;
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
 		if (ops[i] && ops[i]->group != first->group)
 			return group_bad(function, "requests", i,
 					 "a handle of the same group as the others");
+		status = ops[i] ? group_check_handle(function, ops[i]) : LS_OK;
+		if (status != LS_OK)
+			return status;
+	}
 	*index = find_complete(ops, count, &status);
 	if (*index >= 0)
 		return status;
@@ -179,6 +185,9 @@ void ls_request_free(ls_request *op)
 		free_shared(op, site);
 		return;
 	}
+	if (group_check_handle("ls_request_free", op) != LS_OK)
+		return;
+	atomic_store_explicit(&op->is_freed, true, memory_order_relaxed);
 	/* Nobody can read the status any more. A callback, which may be the caller, still gets
 	 * it. */
 	bool sends = op->is_batch || op->base.call.kind == TRACE_SEND;
@@ -236,12 +245,10 @@ static bool is_cancelled_there(ls_request *op)
 
 ls_status ls_cancel(ls_request *op)
 {
-	if (!op)
-		return group_bad_state("ls_cancel", "request", "NULL",
-				       "a handle that has not been freed");
+	ls_status checked = group_check_handle("ls_cancel", op);
+	if (checked != LS_OK)
+		return checked;
 	ls_group *group = op->group;
-	if (!world_is_usable(group))
-		return group_not_open("ls_cancel", group);
 	if (op->is_batch || op_is_collective(op->base.call.kind) || op->on_stream)
 		return group_bad_state("ls_cancel", "request",
 				       "a collective, a batch or on a stream",

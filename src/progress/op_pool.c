@@ -118,6 +118,7 @@ struct ls_request *progress_op_new_receive(ls_group *group)
 	op->waited_word = 0;
 	atomic_store_explicit(&op->begun, false, memory_order_relaxed);
 	atomic_store_explicit(&op->status_read, false, memory_order_relaxed);
+	atomic_store_explicit(&op->is_freed, false, memory_order_relaxed);
 	atomic_store_explicit(&op->complete, 0, memory_order_relaxed);
 	atomic_store_explicit(&op->references, 2, memory_order_relaxed);
 	return op;

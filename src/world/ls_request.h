@@ -37,6 +37,7 @@ struct ls_request {
 	_Atomic uint64_t waited_ns;
 	uint64_t waited_word; /* in the lane: the current word of the thread that makes progress */
 	_Atomic bool status_read;
+	_Atomic bool is_freed; /* its handle, unless it is shared; from then on calls refuse it */
 	/* For a shared handle. If each status is read before its handle is freed, asked >= freed.
 	 * Not freed are at least handed_out - freed. */
 	_Atomic uint64_t handed_out; /* how often; may be too small where threads race */

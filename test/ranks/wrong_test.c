@@ -2,6 +2,7 @@
  * Wrong arguments of every collective: each is refused with the documented status, alone and at
  * once, and the group goes on as if nothing had been called. */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "world/ls_group.h"
@@ -381,5 +382,44 @@ void wrong_calls_are_found(struct runner_rank *self)
 	caught_end(&caught);
 	for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
 		SAYS(caught.text, said[i]);
+	ls_group_close(group);
+}
+
+/* What a second free would return to the pool is a receive that is still posted. */
+void freed_handles_are_found(struct runner_rank *self)
+{
+	static const char *const calls[] = {"ls_request_free", "ls_wait", "ls_test", "ls_cancel",
+					    "ls_wait_any"};
+	ls_group *group = runner_open(self);
+	int32_t sent[2] = {7, 8}, received[2] = {0};
+	ls_request *first, *second, *both[2];
+	struct caught caught;
+	char want[256];
+	int index;
+	caught_begin(&caught);
+	OK(ls_irecv(group, &received[0], 1, LS_INT32, 0, NULL, &first));
+	ls_request_free(first);
+	ls_request_free(first);
+	GIVES(LS_BAD_ARGUMENT, ls_wait(first, 0));
+	GIVES(LS_BAD_ARGUMENT, ls_test(first));
+	GIVES(LS_BAD_ARGUMENT, ls_cancel(first));
+	OK(ls_irecv(group, &received[1], 1, LS_INT32, 0, NULL, &second));
+	CHECK(second != first);
+	both[0] = second;
+	both[1] = first;
+	GIVES(LS_BAD_ARGUMENT, ls_wait_any(both, 2, 0, &index));
+	caught_end(&caught);
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		snprintf(want, sizeof want,
+			 "%s: request is one that was freed already, but must be a handle of an "
+			 "operation that has not been freed, called from wrong_test.c:",
+			 calls[i]);
+		SAYS(caught.text, want);
+	}
+	for (int i = 0; i < 2; i++)
+		OK(ls_send(group, &sent[i], 1, LS_INT32, 0, NULL));
+	OK(ls_wait(second, 0));
+	ls_request_free(second);
+	CHECK(received[0] == 7 && received[1] == 8);
 	ls_group_close(group);
 }
