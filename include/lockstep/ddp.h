@@ -92,8 +92,9 @@ LS_EXPORT LS_CHECKED ls_status ls_ddp_ready(ls_ddp *ddp, int parameter);
 
 /* Ends the step: blocks until all gradients are averages.
  * Errors: those of ls_allreduce; LS_ABORTED if a parameter was not ready (see find_unused);
- * LS_INCONSISTENT on all ranks if ls_ddp_no_sync differed between ranks in this pass or an earlier
- * one, so that gradients of different passes were averaged (checked in some passes only, see
+ * LS_INCONSISTENT on all ranks if gradients of different passes were averaged, because
+ * ls_ddp_no_sync differed between ranks in this pass or an earlier one, or those of two ls_ddp,
+ * because ranks took their steps in a different order (checked in some passes only, see
  * ls_ddp(3)). */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_finish(ls_ddp *ddp);
 

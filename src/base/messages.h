@@ -381,6 +381,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-DDP-PASSES", SETTING_LOG_ERROR,                                                    \
 		"ls_ddp_finish: gradients of backward pass %llu of rank 0 were averaged with " \
 		"those of rank %d's pass %llu: ls_ddp_no_sync differs"
+#define MESSAGE_DDP_MODELS                  \
+	"LS-DDP-MODELS", SETTING_LOG_ERROR, \
+		"ls_ddp_finish: rank 0 averaged %s with gradients of another ls_ddp on rank %d"
 #define MESSAGE_JOIN_UNEVEN                  \
 	"LS-JOIN-UNEVEN", SETTING_LOG_ERROR, \
 		"uneven inputs: %s ended after %llu batch%s, while %s ha%s more"

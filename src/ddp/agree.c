@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "base/text.h"
@@ -23,6 +24,7 @@ struct hello {
 	uint64_t count;
 	uint64_t first_bytes, bucket_bytes;
 	uint64_t status; /* ls_status: whether the rank could prepare */
+	uint64_t now_ns;
 };
 
 /* One parameter, for the message. */
@@ -173,19 +175,21 @@ static ls_status compare_buckets(const struct ls_ddp *ddp, const struct hello *h
 	return LS_OK;
 }
 
-ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status)
+ls_status ddp_agree(struct ls_ddp *ddp, ls_status status)
 {
 	struct hello mine = {.hash = hash_start,
 			     .count = (uint64_t)ddp->parameter_count,
 			     .first_bytes = ddp->first_bytes,
 			     .bucket_bytes = ddp->bucket_bytes,
-			     .status = (uint64_t)status};
+			     .status = (uint64_t)status,
+			     .now_ns = clock_now_ns()};
 	struct hello hellos[RANKS_WORLD_MAX];
 	for (int i = 0; status == LS_OK && i < ddp->parameter_count; i++)
 		mine.hash = hash_bytes(mine.hash, &ddp->parameters[i].hash, sizeof mine.hash);
 	ls_status gathered = gather_all(ddp, &mine, hellos, sizeof mine);
 	if (gathered != LS_OK)
 		return gathered;
+	ddp->opened = hellos[0].now_ns;
 	for (int r = 0; r < ddp->size; r++) {
 		ls_status theirs = (ls_status)hellos[r].status;
 		if (theirs != LS_OK) /* the rank has said why */

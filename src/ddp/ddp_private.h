@@ -78,9 +78,10 @@ struct ls_ddp {
 	bool no_sync;
 	uint64_t pass;     /* the number of this backward pass, from 0 */
 	uint64_t averaged; /* how many of the earlier ones were averaged */
-	/* `pass` of each rank, exchanged with the first bucket of an averaged pass that is
-	 * checked */
-	uint64_t passes[RANKS_WORLD_MAX];
+	uint64_t opened;   /* when rank 0 opened it: no other ls_ddp of the group has this number */
+	/* `pass` of each rank, then `opened` of each rank: exchanged with the first bucket of an
+	 * averaged pass that is checked */
+	uint64_t passes[2 * RANKS_WORLD_MAX];
 	ls_request *pass_op; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;
@@ -110,8 +111,8 @@ bool ddp_fill_buckets(struct ls_ddp *ddp);
 /* Hash of one parameter as the caller describes it; and the bytes of its text in reports. */
 uint64_t ddp_hash_parameter(const struct ddp_parameter *parameter);
 /* Collective: whether all ranks could prepare (mine: `status`), with the same parameters and
- * buckets. */
-ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
+ * buckets. Sets ddp->opened. */
+ls_status ddp_agree(struct ls_ddp *ddp, ls_status status);
 
 /* ---- open_ddp.c ---- */
 

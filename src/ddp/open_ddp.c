@@ -179,14 +179,19 @@ ls_status ls_ddp_open(ls_group *group, const struct ls_ddp_parameter *parameters
 {
 	if (out)
 		*out = NULL;
-	if (!group || !out)
-		return ddp_bad("ls_ddp_open", group ? "out" : "group", 0, "not NULL");
+	if (!group)
+		return ddp_bad("ls_ddp_open", "group", 0, "not NULL");
+	ls_status status = group_check_open("ls_ddp_open", group);
+	if (status != LS_OK)
+		return status;
 	struct ls_ddp *ddp = calloc(1, sizeof *ddp), nothing = {0};
-	ls_status status = ddp ? LS_OK : no_memory(sizeof *ddp);
+	status = ddp ? LS_OK : no_memory(sizeof *ddp);
 	struct ls_ddp *mine = ddp ? ddp : &nothing;
 	mine->group = group;
 	mine->rank = ls_group_rank(group);
 	mine->size = ls_group_size(group);
+	if (status == LS_OK && !out)
+		status = ddp_bad("ls_ddp_open", "out", 0, "not NULL");
 	if (status == LS_OK)
 		status = prepare_alone(parameters, count, options, ddp);
 	/* The other ranks wait for this exchange, whatever has happened here. */

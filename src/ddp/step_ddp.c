@@ -32,7 +32,9 @@ static bool is_checked(uint64_t averaged)
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;
 }
 
-/* Exchanges the passes of all ranks, as the sum of arrays that hold one pass each. */
+/* Exchanges the passes of all ranks, as the sum of arrays to which each rank adds its own; and of
+ * which ls_ddp they are: ranks that take the steps of two models in a different order average the
+ * gradients of one with those of the other, if both have the same size. */
 static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 {
 	struct ls_call_options options = {.size = sizeof options,
@@ -41,8 +43,19 @@ static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 					  .request = &ddp->pass_op};
 	memset(ddp->passes, 0, sizeof ddp->passes);
 	ddp->passes[ddp->rank] = ddp->pass;
-	return group_allreduce(ddp->group, ddp->passes, ddp->passes, (uint64_t)ddp->size, LS_UINT64,
-			       LS_SUM, &options, site);
+	ddp->passes[ddp->size + ddp->rank] = ddp->opened;
+	return group_allreduce(ddp->group, ddp->passes, ddp->passes, 2 * (uint64_t)ddp->size,
+			       LS_UINT64, LS_SUM, &options, site);
+}
+
+static void say_passes(const struct ls_ddp *ddp, int rank)
+{
+	const uint64_t *opened = ddp->passes + ddp->size;
+	if (opened[rank] != opened[0])
+		MESSAGE_SAY(MESSAGE_DDP_MODELS, ddp->buckets[0].label, rank);
+	else
+		MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1, rank,
+			    (unsigned long long)ddp->passes[rank] + 1);
 }
 
 static ls_status await_passes(struct ls_ddp *ddp)
@@ -51,11 +64,11 @@ static ls_status await_passes(struct ls_ddp *ddp)
 		return LS_OK;
 	ls_status status = group_op_finish(&ddp->pass_op);
 	for (int r = 1; status == LS_OK && r < ddp->size; r++) {
-		if (ddp->passes[r] == ddp->passes[0])
+		if (ddp->passes[r] == ddp->passes[0] &&
+		    ddp->passes[ddp->size + r] == ddp->passes[ddp->size])
 			continue;
 		if (ddp->rank == 0)
-			MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1, r,
-				    (unsigned long long)ddp->passes[r] + 1);
+			say_passes(ddp, r);
 		status = LS_INCONSISTENT;
 	}
 	return status;

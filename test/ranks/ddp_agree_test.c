@@ -116,7 +116,7 @@ void ddp_open_fails_on_all(struct runner_rank *self)
 	model_init(&model, 4, false, 1, self->rank);
 	bool wrong = self->rank == self->size - 1;
 	struct ls_ddp_parameter *p = model.parameters;
-	for (int turn = 0; turn < 5; turn++) {
+	for (int turn = 0; turn < 6; turn++) {
 		struct ls_ddp_options options = {.size = sizeof options};
 		struct ls_ddp_parameter before = p[2];
 		int count = model.count;
@@ -131,7 +131,9 @@ void ddp_open_fails_on_all(struct runner_rank *self)
 		if (wrong && turn == 4)
 			options.size = 1000;
 		caught_begin(&caught);
-		ls_status status = ls_ddp_open(group, p, count, &options, &ddp);
+		ddp = NULL;
+		ls_status status =
+			ls_ddp_open(group, p, count, &options, wrong && turn == 5 ? NULL : &ddp);
 		caught_end(&caught);
 		CHECK_THAT(status == LS_BAD_ARGUMENT && !ddp, "turn %d: %s", turn,
 			   ls_status_name(status));
@@ -149,6 +151,10 @@ void ddp_open_fails_on_all(struct runner_rank *self)
 	ls_ddp_close(ddp);
 	OK(ls_ddp_open(group, p, 4, NULL, &ddp));
 	ls_ddp_close(ddp);
-	model_free(&model);
 	ls_group_close(group);
+	caught_begin(&caught);
+	GIVES(LS_BAD_ARGUMENT, ls_ddp_open(group, p, 4, NULL, &ddp));
+	SAYS(caught_end(&caught), "ls_ddp_open: group is ");
+	CHECK(!ddp && !strstr(caught.text, "ls_alloc"));
+	model_free(&model);
 }

@@ -275,3 +275,35 @@ void ddp_accumulates_out_of_step(struct runner_rank *self)
 	OK(ls_barrier(f.group, NULL)); /* it goes on */
 	close_fixture(&f);
 }
+
+/* Two models of the same size. The last rank takes a step of the second one first: calls fit,
+ * gradients do not. */
+void ddp_steps_in_another_order(struct runner_rank *self)
+{
+	struct fixture f;
+	struct caught caught;
+	char want[128];
+	ls_ddp *other;
+	open_fixture(&f, self, NULL);
+	OK(ls_ddp_open(f.group, f.model.parameters, PARAMETERS, NULL, &other));
+	for (int turn = 0; turn < 2; turn++) {
+		ls_ddp *ddp = (turn == 0) == is_last(self) ? other : f.ddp;
+		for (int p = PARAMETERS - 1; p >= 0; p--)
+			OK(ls_ddp_ready(ddp, p));
+		caught_begin(&caught);
+		ls_status status = ls_ddp_finish(ddp);
+		caught_end(&caught);
+		CHECK_THAT(status == LS_INCONSISTENT, "%s", ls_status_name(status));
+		snprintf(want, sizeof want,
+			 "rank 0 averaged bucket 0 ('p8' to 'p0') with gradients of another ls_ddp on "
+			 "rank %d",
+			 self->size - 1);
+		if (self->rank == 0)
+			SAYS(caught.text, want);
+		else
+			CHECK_THAT(!caught.text[0], "%s", caught.text);
+	}
+	OK(ls_barrier(f.group, NULL)); /* it goes on */
+	ls_ddp_close(other);
+	close_fixture(&f);
+}
