@@ -36,6 +36,16 @@ ls_status group_begin_streamable(const char *function, ls_group *group,
 	return status == LS_OK ? group_check(function, group) : status;
 }
 
+ls_status group_begin_collective(const char *function, ls_group *group,
+				 const struct ls_call_options *given, struct ls_call_options *out)
+{
+	ls_status status = group_begin_streamable(function, group, given, out);
+	bool queued = out->request || out->callback || out->stream;
+	if (status != LS_OK || (queued && !out->resumable && !group->world->settings.blocking))
+		return status;
+	return group_check_may_wait(group_caller(function, out));
+}
+
 ls_status group_begin(const char *function, ls_group *group, const struct ls_call_options *given,
 		      struct ls_call_options *out)
 {
@@ -43,7 +53,7 @@ ls_status group_begin(const char *function, ls_group *group, const struct ls_cal
 	if (status == LS_OK && out->stream)
 		return group_bad_state(group_caller(function, out), "options->stream", "set",
 				       "NULL: this call runs on no stream");
-	return status;
+	return status == LS_OK ? group_check_may_wait(group_caller(function, out)) : status;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "progress/progress.h"
 #include "world/registry.h"
 #include "group/arguments.h"
 #include "group/group.h"
@@ -40,6 +41,14 @@ ls_status group_not_open(const char *function, const ls_group *group)
 ls_status group_check_open(const char *function, const ls_group *group)
 {
 	return world_is_usable(group) ? LS_OK : group_not_open(function, group);
+}
+
+ls_status group_check_may_wait(const char *function)
+{
+	if (!progress_calls_back())
+		return LS_OK;
+	return group_bad_state(function, "the calling thread", "in a completion callback",
+			       "outside of one: a callback must not wait");
 }
 
 ls_status group_read_options(const char *function, const struct ls_call_options *options,

@@ -161,7 +161,7 @@ __attribute__((noinline)) static ls_status run_general(const char *function, ls_
 						       const void *site)
 {
 	struct ls_call_options options;
-	ls_status status = group_begin_streamable(function, group, given, &options);
+	ls_status status = group_begin_collective(function, group, given, &options);
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
 		status = group_prepare_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
@@ -265,7 +265,7 @@ static ls_status run_many(const char *function, ls_group *group, struct op_call 
 			  const struct ls_call_options *given, const void *site)
 {
 	struct ls_call_options options;
-	ls_status status = group_begin_streamable(function, group, given, &options);
+	ls_status status = group_begin_collective(function, group, given, &options);
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);

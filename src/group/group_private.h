@@ -20,8 +20,11 @@ ls_status group_check(const char *function, ls_group *group);
 ls_status group_begin(const char *function, ls_group *group, const struct ls_call_options *given,
 		      struct ls_call_options *out);
 
-/* As group_begin, for calls that may run on a stream. */
+/* As group_begin, for calls that may run on a stream, and do not wait. */
 ls_status group_begin_streamable(const char *function, ls_group *group,
+				 const struct ls_call_options *given, struct ls_call_options *out);
+/* As group_begin_streamable, for collectives: some options make them wait. */
+ls_status group_begin_collective(const char *function, ls_group *group,
 				 const struct ls_call_options *given, struct ls_call_options *out);
 
 /* ---- device_calls.c ---- */

@@ -79,6 +79,9 @@ ls_status ls_wait(ls_request *op, uint32_t timeout_ms)
 			mailbox_note_waited(op->group->mailbox);
 		return read_status(op);
 	}
+	status = group_check_may_wait("ls_wait");
+	if (status != LS_OK)
+		return status;
 	wait_thread_enter(&op->group->waiter);
 	if (progress_op_is_p2p(op) && p2p_posted_await(op))
 		return read_status(op);
@@ -155,6 +158,9 @@ ls_status ls_wait_any(ls_request *const *ops, int count, uint32_t timeout_ms, in
 	}
 	*index = find_complete(ops, count, &status);
 	if (*index >= 0)
+		return status;
+	status = group_check_may_wait(function);
+	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&first->group->waiter);
 	struct progress_pause pause = progress_op_pause(first, timeout_ms);

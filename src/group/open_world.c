@@ -462,6 +462,8 @@ void ls_group_close(ls_group *group)
 			group_not_open("ls_group_close", group);
 		return;
 	}
+	if (group_check_may_wait("ls_group_close") != LS_OK)
+		return;
 	group_launch_close(group);
 	struct world *world = group->world;
 	bool all = group->id == WORLD_GROUP_ID;

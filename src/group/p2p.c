@@ -170,6 +170,11 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 	bool is_short = may_be_short(group, call, options, blocks, out != NULL, &message);
 	if (is_short && run_short(&message, call->base.kind == TRACE_SEND, out))
 		return LS_OK;
+	if ((blocks && !options->stream) || options->resumable) {
+		status = group_check_may_wait(group_caller(call->name, options));
+		if (status != LS_OK)
+			return status;
+	}
 	if (out || options->callback) {
 		status = run_nonblocking(group, call, options, NULL, out);
 		return status == LS_OK && options->resumable && out ? group_op_await(out) : status;
@@ -412,6 +417,9 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_call_options *given
 	struct op_workspace workspace;
 	struct ls_request op;
 	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
+	if (status != LS_OK)
+		return status;
+	status = group_check_may_wait(group_caller(call.name, &options));
 	if (status != LS_OK)
 		return status;
 	struct waiter *waiter = &group->waiter;

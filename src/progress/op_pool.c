@@ -10,6 +10,14 @@
 #include "progress/progress.h"
 #include "progress/warn.h"
 
+/* The calling thread runs a callback of the program. */
+static _Thread_local bool calls_back;
+
+bool progress_calls_back(void)
+{
+	return calls_back;
+}
+
 void progress_pool_init(struct world_pool *pool)
 {
 	lock_group_init(&pool->lock);
@@ -227,7 +235,9 @@ ls_status progress_op_complete(struct ls_request *op, ls_status status)
 	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {
 		atomic_store(&op->status_read, true);
+		calls_back = true;
 		op->callback(op->callback_data, status);
+		calls_back = false;
 	}
 	/* After this store an operation that is not from the pool may be gone: it is on the stack
 	 * of a thread that returns as soon as it sees the store. Sequentially consistent, as is the

@@ -31,6 +31,9 @@ void progress_op_drop(struct ls_request *op, bool handle);
  * status that it has in the end: with LOCKSTEP_CHECK=1 it fails if the program has changed what it
  * was to send. */
 ls_status progress_op_complete(struct ls_request *op, ls_status status);
+/* Whether the calling thread is in a callback of the program. It must not wait there: others wait
+ * for what this thread has taken to make progress. */
+bool progress_calls_back(void);
 /* As progress_op_complete with LS_OK, for an operation of the pool that ends quietly. The store to
  * `complete` is a release only: before the caller looks for threads that wait, it makes a
  * sequentially consistent exchange with them. */

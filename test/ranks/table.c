@@ -202,6 +202,7 @@ const struct runner_test runner_tests[] = {
 	TEST(closed_with_a_collective, R(2), PROCESSES),
 	TEST(wrong_calls_are_found, R(1), PROCESSES),
 	TEST(freed_handles_are_found, R(1), PROCESSES),
+	TEST(callbacks_do_not_wait, R(1) | R(2), PROCESSES),
 	TEST(lost_messages_are_told, R(2), PROCESSES),
 	TEST(lost_blocks_are_told, R(1), PROCESSES),
 	TEST(what_is_not_lost_is_not_told, R(2), PROCESSES),

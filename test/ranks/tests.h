@@ -120,7 +120,7 @@ runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 /* report_test.c */
 runner_function short_handles_dropped_are_told, short_handles_left_are_counted,
 	wrong_arguments_are_told, closed_with_a_collective, wrong_calls_are_found,
-	freed_handles_are_found;
+	freed_handles_are_found, callbacks_do_not_wait;
 runner_function lost_messages_are_told, lost_blocks_are_told, what_is_not_lost_is_not_told,
 	both_that_close_tell_once, lost_messages_are_an_error;
 runner_function another_tag_is_told, another_group_is_told, what_was_taken_before_is_told,
