@@ -70,9 +70,12 @@ ls_status ls_group_abort(ls_group *group, const char *reason)
 ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 {
 	struct ls_failure failure = {0};
-	if (!group || !out || out->size < 8 || out->size > sizeof failure)
-		return group_bad("ls_group_failure", group ? "out->size" : "group",
-				 out ? out->size : 0, "sizeof(struct ls_failure)");
+	if (!group)
+		return group_bad_state("ls_group_failure", "group", "NULL",
+				       "a group from ls_group_open");
+	if (!out || out->size < 8 || out->size > sizeof failure)
+		return group_bad("ls_group_failure", out ? "out->size" : "out", out ? out->size : 0,
+				 "sizeof(struct ls_failure)");
 	if (!world_is_usable(group))
 		return group_not_open("ls_group_failure", group);
 	failure.size = out->size;

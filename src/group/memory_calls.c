@@ -166,9 +166,12 @@ ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out)
 {
 	struct ls_memory_stats all = {0};
 	struct memory_stats stats;
-	if (!group || !out || out->size < 8 || out->size > sizeof all)
-		return group_bad("ls_memory_stats", group ? "out->size" : "group",
-				 out ? out->size : 0, "sizeof(struct ls_memory_stats)");
+	if (!group)
+		return group_bad_state("ls_memory_stats", "group", "NULL",
+				       "a group from ls_group_open");
+	if (!out || out->size < 8 || out->size > sizeof all)
+		return group_bad("ls_memory_stats", out ? "out->size" : "out", out ? out->size : 0,
+				 "sizeof(struct ls_memory_stats)");
 	if (!world_is_usable(group))
 		return group_not_open("ls_memory_stats", group);
 	memory_stats(&group->world->memory, &stats);
