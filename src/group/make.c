@@ -313,6 +313,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 		.rank = making->rank,
 		.members = making->members,
 	};
+	atomic_store(&group->is_closing, false);
 	group->fork_generation = world->fork_generation;
 	group->id = making->id;
 	group->parent = making->parent;

@@ -464,6 +464,11 @@ void ls_group_close(ls_group *group)
 	}
 	if (group_check_may_wait("ls_group_close") != LS_OK)
 		return;
+	if (atomic_exchange(&group->is_closing, true)) {
+		group_bad("ls_group_close", "group", (long long)(uintptr_t)group,
+			  "an open group: another thread is closing this one");
+		return;
+	}
 	group_launch_close(group);
 	struct world *world = group->world;
 	bool all = group->id == WORLD_GROUP_ID;

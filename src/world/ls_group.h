@@ -64,6 +64,7 @@ struct ls_group {
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
+	_Atomic bool is_closing;    /* a thread is in ls_group_close */
 	_Atomic bool cause_claimed; /* a thread of this rank works out the cause */
 	/* After a failure, for all operations of the group: when this rank revokes the access of
 	 * peers to the buffers, if the peers have not given it up by then; 0: no operation has

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Opening and closing, memory, wrong arguments, forked children. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,4 +331,56 @@ void different_settings_are_refused(struct runner_rank *self)
 		      setenv("LOCKSTEP_BLOCKING", "1", 1) == 0);
 	GIVES(LS_INCONSISTENT, ls_group_open(&options, &group));
 	CHECK(!group);
+}
+
+/* ---- several threads close one group ---- */
+
+enum { CLOSERS = 4, CLOSES = 30 };
+
+struct closer {
+	pthread_t thread;
+	pthread_barrier_t *start;
+	ls_group *group;
+};
+
+static void *close_at_once(void *argument)
+{
+	const struct closer *closer = argument;
+	pthread_barrier_wait(closer->start);
+	ls_group_close(closer->group);
+	return NULL;
+}
+
+static void close_by_all(ls_group *group)
+{
+	pthread_barrier_t start;
+	struct closer closers[CLOSERS];
+	CHECK(pthread_barrier_init(&start, NULL, CLOSERS) == 0);
+	for (int i = 0; i < CLOSERS; i++) {
+		closers[i] = (struct closer){.start = &start, .group = group};
+		CHECK(pthread_create(&closers[i].thread, NULL, close_at_once, &closers[i]) == 0);
+	}
+	for (int i = 0; i < CLOSERS; i++)
+		pthread_join(closers[i].thread, NULL);
+	pthread_barrier_destroy(&start);
+}
+
+/* One of them does, the others are told. */
+void threads_that_close_one_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self);
+	struct caught caught;
+	for (int i = 0; i <= CLOSES; i++) {
+		ls_group *group = world;
+		int told = 0;
+		if (i < CLOSES)
+			OK(ls_group_split(world, 0, 0, &group));
+		caught_begin(&caught);
+		close_by_all(group);
+		caught_end(&caught);
+		for (const char *at = caught.text; (at = strstr(at, "ls_group_close: group is "));
+		     at++)
+			told++;
+		CHECK_THAT(told == CLOSERS - 1, "%d were told: %s", told, caught.text);
+	}
 }

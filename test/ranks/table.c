@@ -14,6 +14,7 @@ const struct runner_test runner_tests[] = {
 	TEST(timelines_show_all_ranks, R(3)),
 	TEST(open_and_close, ALL),
 	TEST(open_and_close_leaves_nothing, R(1) | R(3), PROCESSES),
+	TEST(threads_that_close_one_group, R(1) | R(2), PROCESSES),
 	TEST(closed_descriptors_harm_no_file, R(2), PROCESSES),
 	TEST(a_helper_beside_the_close, R(2), PROCESSES, WITH("PATIENCE_MS=100")),
 	TEST(alloc_and_free, R(1) | R(2)),

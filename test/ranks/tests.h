@@ -31,9 +31,9 @@ runner_function a_helper_beside_the_close;
 /* timeline_test.c */
 runner_function timelines_show_all_ranks;
 /* life_test.c */
-runner_function open_and_close, open_and_close_leaves_nothing, closed_descriptors_harm_no_file,
-	alloc_and_free, wrong_arguments, shorter_options, a_forked_child_is_told,
-	different_settings_are_refused;
+runner_function open_and_close, threads_that_close_one_group, open_and_close_leaves_nothing,
+	closed_descriptors_harm_no_file, alloc_and_free, wrong_arguments, shorter_options,
+	a_forked_child_is_told, different_settings_are_refused;
 /* collectives_test.c */
 runner_function allreduce_shapes, reduce_shapes, broadcast_shapes, allgather_shapes, gather_shapes,
 	scatter_shapes, reduce_scatter_shapes, alltoall_shapes, every_dtype_and_op,
