@@ -197,10 +197,11 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
 LS_EXPORT void ls_group_close(ls_group *group);
 
 /* Fails the group with LS_ABORTED on all ranks; their blocked calls return at once. Any thread, at
- * any time; does not block. `reason` (may be NULL) is copied into the report. The first cause
- * stays: on a group that has failed already this does nothing and returns LS_OK. All later calls of
- * this rank on the group fail. If another thread of this rank is still preparing the report of an
- * earlier failure, these calls first wait for that report, for about a second at most. */
+ * any time, but not in a signal handler; does not block. `reason` (may be NULL) is copied into the
+ * report. The first cause stays: on a group that has failed already this does nothing and returns
+ * LS_OK. All later calls of this rank on the group fail. If another thread of this rank is still
+ * preparing the report of an earlier failure, these calls first wait for that report, for about a
+ * second at most. */
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
 /* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if
