@@ -28,13 +28,14 @@ LS_EXPORT LS_CHECKED ls_status ls_phase_begin(ls_group *group, const char *name)
  * Errors: LS_BAD_ARGUMENT, LS_FORKED; after an error no phase has ended. */
 LS_EXPORT LS_CHECKED ls_status ls_phase_end(ls_group *group, const char *name);
 
-/* Writes a report on the group's ranks of this host to `out`: first the stragglers, such as "rank 3
- * spends 4.2x the median in data/image, which costs 18 % of the step"; then a table. Not
- * collective: any rank may call it at any time. It reads the recorded times from the memory of the
- * other ranks and needs no action from them, so it also works when they hang or have ended. Does
- * not block; any thread. The text ends with a NUL; lines that do not fit into `bytes` are left out.
- * 64 KiB suffice for most jobs, and 256 * (6 + (P + 1) * (R + 1)) bytes for every job of R ranks
- * and P phases. Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_FORKED. */
+/* Writes a report on the group's ranks of this host to `out`: first the stragglers, such as "rank
+ * 3 spends 4.2x the median in data/image, which costs 18 % of the step"; then a table. Ranks have
+ * their numbers in the group. Not collective: any rank may call it at any time. It reads the
+ * recorded times from the memory of the other ranks and needs no action from them, so it also
+ * works when they hang or have ended. Does not block; any thread. The text ends with a NUL; lines
+ * that do not fit into `bytes` are left out. 64 KiB suffice for most jobs, and for every job of R
+ * ranks and P phases 256 * (6 + (P + 1) * (R + 1)) bytes. Errors: LS_BAD_ARGUMENT,
+ * LS_OUT_OF_MEMORY, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_phase_report(ls_group *group, char *out, size_t bytes);
 
 #ifdef __cplusplus

@@ -373,17 +373,17 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DDP_BUCKETS                                                                              \
 	"LS-DDP-BUCKETS", SETTING_LOG_ERROR,                                                             \
 		"ls_ddp_open: sizes of buckets differ (first one, others): %llu and %llu bytes on rank " \
-		"0, %llu and %llu on rank %d"
+		"%d, %llu and %llu on rank %d"
 #define MESSAGE_DDP_READY_TWICE                  \
 	"LS-DDP-READY-TWICE", SETTING_LOG_ERROR, \
 		"ls_ddp_ready: parameter '%s' is ready already in this step"
-#define MESSAGE_DDP_PASSES                                                                     \
-	"LS-DDP-PASSES", SETTING_LOG_ERROR,                                                    \
-		"ls_ddp_finish: gradients of backward pass %llu of rank 0 were averaged with " \
+#define MESSAGE_DDP_PASSES                                                                      \
+	"LS-DDP-PASSES", SETTING_LOG_ERROR,                                                     \
+		"ls_ddp_finish: gradients of backward pass %llu of rank %d were averaged with " \
 		"those of rank %d's pass %llu: ls_ddp_no_sync differs"
 #define MESSAGE_DDP_MODELS                  \
 	"LS-DDP-MODELS", SETTING_LOG_ERROR, \
-		"ls_ddp_finish: rank 0 averaged %s with gradients of another ls_ddp on rank %d"
+		"ls_ddp_finish: rank %d averaged %s with gradients of another ls_ddp on rank %d"
 #define MESSAGE_JOIN_UNEVEN                  \
 	"LS-JOIN-UNEVEN", SETTING_LOG_ERROR, \
 		"uneven inputs: %s ended after %llu batch%s, while %s ha%s more"

@@ -135,7 +135,8 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 		memcpy(what, all[r].text, sizeof what);
 		what[sizeof what - 1] = '\0';
 		text_clean(what, false);
-		ddp_text_ranks(&same, ranks, sizeof ranks);
+		struct ranks world = ddp_world_ranks(ddp->group, &same);
+		ddp_text_ranks(&world, ranks, sizeof ranks);
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on %s",
 					 ranks_any(&told) ? ", but " : "", what, ranks);
 		ranks_join(&told, &same);
@@ -166,10 +167,11 @@ static ls_status compare_buckets(const struct ls_ddp *ddp, const struct hello *h
 		    hellos[r].bucket_bytes == hellos[0].bucket_bytes)
 			continue;
 		if (ddp->rank == 0)
-			MESSAGE_SAY(MESSAGE_DDP_BUCKETS, (unsigned long long)hellos[0].first_bytes,
-				    (unsigned long long)hellos[0].bucket_bytes,
-				    (unsigned long long)hellos[r].first_bytes,
-				    (unsigned long long)hellos[r].bucket_bytes, r);
+			MESSAGE_SAY(
+				MESSAGE_DDP_BUCKETS, (unsigned long long)hellos[0].first_bytes,
+				(unsigned long long)hellos[0].bucket_bytes, ddp_world_rank(ddp, 0),
+				(unsigned long long)hellos[r].first_bytes,
+				(unsigned long long)hellos[r].bucket_bytes, ddp_world_rank(ddp, r));
 		return LS_INCONSISTENT;
 	}
 	return LS_OK;

@@ -94,6 +94,9 @@ struct ls_ddp {
 
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
+/* Messages name world ranks, as all reports do. */
+int ddp_world_rank(const struct ls_ddp *ddp, int rank);
+struct ranks ddp_world_ranks(const ls_group *group, const struct ranks *ranks);
 /* "rank 3", "ranks 0 and 2", "ranks 1-3". */
 void ddp_text_ranks(const struct ranks *ranks, char *out, size_t bytes);
 /* The name; only its end if it is too long, because the end tells more than the beginning

@@ -6,6 +6,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "ddp/ddp_private.h"
+#include "group/group.h"
 #include "trace/trace.h"
 
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right)
@@ -14,6 +15,19 @@ ls_status ddp_bad(const char *call, const char *argument, long long value, const
 	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
+}
+
+int ddp_world_rank(const struct ls_ddp *ddp, int rank)
+{
+	return group_world_rank(ddp->group, rank);
+}
+
+struct ranks ddp_world_ranks(const ls_group *group, const struct ranks *ranks)
+{
+	struct ranks world = {{0}};
+	RANKS_EACH (r, ranks)
+		ranks_add(&world, group_world_rank(group, r));
+	return world;
 }
 
 void ddp_text_ranks(const struct ranks *ranks, char *out, size_t bytes)

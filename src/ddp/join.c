@@ -106,8 +106,10 @@ static void say_uneven(const struct ls_join *join, const struct answer *answer)
 	char ended[128], others[128];
 	struct ranks without = ranks_below(ls_group_size(join->group));
 	ranks_drop(&without, &answer->having);
+	without = ddp_world_ranks(join->group, &without);
+	struct ranks having = ddp_world_ranks(join->group, &answer->having);
 	ddp_text_ranks(&without, ended, sizeof ended);
-	ddp_text_ranks(&answer->having, others, sizeof others);
+	ddp_text_ranks(&having, others, sizeof others);
 	MESSAGE_SAY(MESSAGE_JOIN_UNEVEN, ended, (unsigned long long)join->step,
 		    join->step == 1 ? "" : "es", others, answer->round.active == 1 ? "s" : "ve");
 }

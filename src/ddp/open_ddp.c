@@ -217,7 +217,7 @@ void ls_ddp_close(ls_ddp *ddp)
 		char text[DDP_TEXT_BYTES];
 		snprintf(text, sizeof text,
 			 "rank %d called ls_ddp_close in the middle of a backward pass",
-			 group_world_rank(ddp->group, ddp->rank));
+			 ddp_world_rank(ddp, ddp->rank));
 		ls_status status = ls_group_abort(ddp->group, text);
 		if (status == LS_OK)
 			status = ddp_wait_all(ddp); /* nobody touches the buckets after this */

@@ -52,9 +52,11 @@ static void say_passes(const struct ls_ddp *ddp, int rank)
 {
 	const uint64_t *opened = ddp->passes + ddp->size;
 	if (opened[rank] != opened[0])
-		MESSAGE_SAY(MESSAGE_DDP_MODELS, ddp->buckets[0].label, rank);
+		MESSAGE_SAY(MESSAGE_DDP_MODELS, ddp_world_rank(ddp, 0), ddp->buckets[0].label,
+			    ddp_world_rank(ddp, rank));
 	else
-		MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1, rank,
+		MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1,
+			    ddp_world_rank(ddp, 0), ddp_world_rank(ddp, rank),
 			    (unsigned long long)ddp->passes[rank] + 1);
 }
 
@@ -86,8 +88,8 @@ void ddp_next_pass(struct ls_ddp *ddp, bool averaged)
 static void give_up(struct ls_ddp *ddp, const struct ddp_bucket *bucket, ls_status status)
 {
 	char text[DDP_TEXT_BYTES];
-	snprintf(text, sizeof text, "rank %d could not begin the all-reduce of %s: %s", ddp->rank,
-		 bucket->label, ls_status_text(status));
+	snprintf(text, sizeof text, "rank %d could not begin the all-reduce of %s: %s",
+		 ddp_world_rank(ddp, ddp->rank), bucket->label, ls_status_text(status));
 	if (ls_status_scope(status) == LS_SCOPE_CALL && ls_group_abort(ddp->group, text) == LS_OK)
 		status = LS_ABORTED;
 	atomic_store(&ddp->status, (int)status);
@@ -216,7 +218,7 @@ static bool name_unready(const struct ls_ddp *ddp, char *text, size_t bytes)
 		used += (size_t)snprintf(text + used, bytes - used, " and %d more", count - NAMED);
 	snprintf(text + used, bytes - used,
 		 " %s not ready on rank %d when it finished its backward pass",
-		 count == 1 ? "was" : "were", ddp->rank);
+		 count == 1 ? "was" : "were", ddp_world_rank(ddp, ddp->rank));
 	return true;
 }
 

@@ -307,3 +307,49 @@ void ddp_steps_in_another_order(struct runner_rank *self)
 	ls_ddp_close(other);
 	close_fixture(&f);
 }
+
+/* ---- in a group whose ranks have other numbers than in the world ---- */
+
+/* Ranks 2 and 1 of the world, in this order. What is said names them by these numbers. */
+void ddp_names_world_ranks(struct runner_rank *self)
+{
+	struct fixture f;
+	struct caught caught;
+	ls_group *world = runner_open(self);
+	struct ls_ddp_options sizes = apart;
+	struct ls_ddp_join_options join = {.size = sizeof join, .mode = LS_JOIN_ERROR};
+	bool first = self->rank == 2;
+	ls_status status = ls_group_split(world, self->rank == 0 ? -1 : 0, -self->rank, &f.group);
+	CHECK(status == (self->rank == 0 ? LS_NOT_MEMBER : LS_OK));
+	if (!f.group) {
+		ls_group_close(world);
+		return;
+	}
+	model_init(&f.model, PARAMETERS, false, 3, self->rank);
+	sizes.bucket_bytes += first;
+	caught_begin(&caught);
+	GIVES(LS_INCONSISTENT, ls_ddp_open(f.group, f.model.parameters, PARAMETERS, &sizes, &f.ddp));
+	GIVES(LS_INCONSISTENT,
+	      ls_ddp_open(f.group, f.model.parameters, PARAMETERS - first, &apart, &f.ddp));
+	OK(ls_ddp_open(f.group, f.model.parameters, PARAMETERS, &apart, &f.ddp));
+	OK(ls_ddp_join_begin(f.ddp, &join));
+	GIVES(LS_UNEVEN, first ? ls_ddp_join_end(f.ddp, NULL) : ls_ddp_join_step(f.ddp));
+	for (int turn = 0; turn < 1 + !first; turn++) {
+		OK(ls_ddp_no_sync(f.ddp, !first && turn == 0));
+		ready_down_to(&f, 0, LS_OK);
+		GIVES(first || turn == 1 ? LS_INCONSISTENT : LS_OK, ls_ddp_finish(f.ddp));
+	}
+	caught_end(&caught);
+	if (first) {
+		SAYS(caught.text, "1 and 2 bytes on rank 2, 1 and 1 on rank 1");
+		SAYS(caught.text, "parameter 8 is missing on rank 2, but 'p8' ");
+		SAYS(caught.text, "] on rank 1 ");
+		SAYS(caught.text, "rank 2 ended after 0 batches, while rank 1 has more");
+		SAYS(caught.text, "pass 1 of rank 2 were averaged with those of rank 1's pass 2");
+	}
+	ready_down_to(&f, first ? 1 : 0, LS_ABORTED);
+	GIVES(LS_ABORTED, ls_ddp_finish(f.ddp));
+	check_failure(&f, LS_ABORTED, 0, "parameter 'p0' was not ready on rank 2 when");
+	close_fixture(&f);
+	ls_group_close(world);
+}
