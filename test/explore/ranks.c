@@ -35,6 +35,7 @@ static const char *const left_out[] = {
 	"measure",
 	"signal",
 	"handler",
+	"change_of_group", /* setgid sends each thread a signal, and waits for it */
 	"interrupt",
 	"slow",
 	"all_at_once",
