@@ -13,14 +13,19 @@
 
 enum { CANCEL_MS = 100 };
 
-ls_status group_check_handle(const char *function, const ls_request *op)
+static bool is_freed(const ls_request *op)
+{
+	return atomic_load_explicit(&op->is_freed, memory_order_relaxed);
+}
+
+__attribute__((noinline)) ls_status group_check_handle(const char *function, const ls_request *op)
 {
 	static const char right[] = "a handle of an operation that has not been freed";
 	if (!op)
 		return group_bad_state(function, "request", "NULL", right);
 	if (!world_is_usable(op->group))
 		return group_not_open(function, op->group);
-	if (atomic_load_explicit(&op->is_freed, memory_order_relaxed))
+	if (is_freed(op))
 		return group_bad_state(function, "request", "one that was freed already", right);
 	return LS_OK;
 }
@@ -38,9 +43,17 @@ static ls_status read_status(ls_request *op)
 	return (ls_status)(complete - 1);
 }
 
+/* As group_check_handle, but short where nothing is wrong. */
+static inline ls_status check_handle(const char *function, const ls_request *op)
+{
+	if (op && world_is_usable(op->group) && !is_freed(op))
+		return LS_OK;
+	return group_check_handle(function, op);
+}
+
 ls_status ls_test(ls_request *op)
 {
-	ls_status status = group_check_handle("ls_test", op);
+	ls_status status = check_handle("ls_test", op);
 	if (status != LS_OK)
 		return status;
 	status = read_status(op);
@@ -71,7 +84,7 @@ static ls_status await_p2p(ls_request *const *ops, int count, const struct progr
 
 ls_status ls_wait(ls_request *op, uint32_t timeout_ms)
 {
-	ls_status status = group_check_handle("ls_wait", op);
+	ls_status status = check_handle("ls_wait", op);
 	if (status != LS_OK)
 		return status;
 	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
@@ -191,8 +204,10 @@ void ls_request_free(ls_request *op)
 		free_shared(op, site);
 		return;
 	}
-	if (group_check_handle("ls_request_free", op) != LS_OK)
+	if (is_freed(op)) {
+		(void)check_handle("ls_request_free", op);
 		return;
+	}
 	atomic_store_explicit(&op->is_freed, true, memory_order_relaxed);
 	/* Nobody can read the status any more. A callback, which may be the caller, still gets
 	 * it. */
