@@ -134,8 +134,10 @@ def closed_from_outside(name):
     dist.all_reduce(torch.ones(4))  # the next one goes the way of C
     communicator = group.communicator
     if dist.get_rank() == 1:
+        meeting.set("summed", "1")
         meeting.wait(["closed"])
         return None
+    meeting.wait(["summed"])  # else the close may abort that sum on rank 1
 
     def call():
         try:
@@ -214,11 +216,13 @@ def ended_in_a_part(name):
     """Rank 0 destroys all groups in a handler while it waits in one that was made of another one."""
     world, part = dist.group.WORLD.communicator, dist.new_group([0, 1])
     if dist.get_rank() == 1:
+        store().set("made", "1")
         store().wait(["ended"])
         with pytest.raises(lockstep.Error) as caught:
             dist.barrier(group=part)
         return type(caught.value).__name__, "rank 0" in str(caught.value)
     before, meeting = signal.signal(signal.SIGUSR1, lambda number, frame: dist.destroy_process_group()), store()
+    meeting.wait(["made"])  # else the end may abort the making of the group on rank 1
 
     def interrupt():
         while not part.communicator.inside + part.communicator.waiting:
