@@ -193,8 +193,8 @@ static void test_bytes_are_not_taken(void **state)
 	(void)state;
 	for (int cards_come = 0; cards_come < 2; cards_come++) {
 		struct rendezvous_place place = {.world_size = RANKS_WORLD_MAX};
-		struct rendezvous_server *server = open_server(&place, FIXTURE_MANY_COME_MS);
 		uint64_t began_ns = clock_now_ns();
+		struct rendezvous_server *server = open_server(&place, FIXTURE_MANY_COME_MS);
 		unsigned char mine[RENDEZVOUS_CARD_BYTES] = {1};
 		int ranks[RANKS_WORLD_MAX], least = 1;
 		for (int i = 0; i < RANKS_WORLD_MAX; i++) {

@@ -31,7 +31,12 @@ enum {
 	FIXTURE_QUICK_MS = 45000,
 	FIXTURE_SHORT_MS = 300, /* for what ends at its deadline */
 	FIXTURE_COME_MS = 1000, /* the same, where all must have come before, on a busy machine */
-	FIXTURE_MANY_COME_MS = 4000, /* the same, for RANKS_WORLD_MAX ranks */
+/* The same, for RANKS_WORLD_MAX ranks. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	FIXTURE_MANY_COME_MS = 12000,
+#else
+	FIXTURE_MANY_COME_MS = 4000,
+#endif
 };
 
 /* One rank. The first four are for the test to change before fixture_start. */
