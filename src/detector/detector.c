@@ -163,6 +163,10 @@ int detector_receive(struct detector *detector, const void *bytes, size_t count,
 		count_unheard(detector, peer, &beat);
 	bool is_next = beat.generation == peer->generation && beat.number == peer->number + 1;
 	peer->in_order = is_next ? peer->in_order + 1 : 1;
+	bool hears_more =
+		beat.hears >> detector->options.host & 1 &&
+		beat.counts[detector->options.host] != peer->counts[detector->options.host];
+	peer->heard_mine = is_next && hears_more ? peer->heard_mine + 1 : 0;
 	peer->generation = beat.generation;
 	peer->number = beat.number;
 	peer->heard_ns = detector->clock_ns;

@@ -133,6 +133,9 @@ struct detector_peer {
 	} unheard, deaf;
 	bool is_proved;
 	uint64_t in_order; /* beats since `unheard` began, up to the newest, without one missing */
+	/* Its beats since `deaf` began, up to the newest, each of which says that it has heard a
+	 * further one of this host. */
+	uint64_t heard_mine;
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;
 	struct detector_clock clock;
@@ -185,7 +188,8 @@ bool detector_next(struct detector *detector, struct detector_verdict *out);
 /* Whether this host and `host` do not hear each other, as of the last step; *out: the verdict, of
  * the kind DETECTOR_SILENT or DETECTOR_LINK, with since when that is so. It begins with a verdict.
  * It ends when both have heard each other for DETECTOR_STEADY_MS; when DETECTOR_IN_ORDER beats of
- * `host` have come in a row, however slowly, which it had stopped sending; or when `host` leaves,
+ * `host` have come in a row, however slowly, which it had stopped sending, or each of which says
+ * that it has heard a further one of this host, which it had not heard; or when `host` leaves,
  * unless its last beat says that it does not hear this host. DETECTOR_HEARD comes later the more
  * verdicts there were; until it comes, this may begin and end again without a verdict. */
 bool detector_is_unheard(const struct detector *detector, int host, struct detector_verdict *out);

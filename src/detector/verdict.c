@@ -178,16 +178,19 @@ static void judge_link(struct detector *detector, int from, int to)
 		uint64_t since_ns = peer->heard_real_ns > detector_ms(age_ms)
 					    ? peer->heard_real_ns - detector_ms(age_ms)
 					    : 1;
-		if (from == detector->options.host && !peer->deaf.real_ns)
+		if (from == detector->options.host && !peer->deaf.real_ns) {
 			peer->deaf = (struct detector_since){since_ns, detector->clock_ns -
 									       detector_ms(age_ms)};
+			peer->heard_mine = 0;
+		}
 		set_broken(detector, from, to, -1, since_ns);
 		return;
 	}
 	if (!peer->hears_ns[from])
 		return;
 	uint64_t steady_ns = age_of(detector, peer->hears_ns[from]);
-	if (from == detector->options.host && steady_ns >= detector_ms(DETECTOR_STEADY_MS))
+	if (from == detector->options.host &&
+	    (peer->heard_mine >= DETECTOR_IN_ORDER || steady_ns >= detector_ms(DETECTOR_STEADY_MS)))
 		peer->deaf.real_ns = 0;
 	if (steady_ns >= detector_ms(calm_ms))
 		set_heard(detector, from, to);
