@@ -178,9 +178,10 @@ static ls_status run_collective(const char *function, ls_group *group, struct op
 {
 	static const struct ls_call_options none = {.size = sizeof none};
 	ls_status status;
-	/* A closed group may have no world any more; the general path says so. */
+	/* The general path says that a group is closed, or a call one of a callback. */
 	if ((!given || is_plain_blocking(given)) && group && world_is_usable(group) &&
-	    group_prepare_short(group, call) && !group_needs_operation(group, call)) {
+	    !progress_calls_back() && group_prepare_short(group, call) &&
+	    !group_needs_operation(group, call)) {
 		status = group_check(function, group);
 		if (given && given->request)
 			*given->request = NULL;
@@ -240,13 +241,12 @@ static ls_status run_each(const char *function, ls_group *group, const struct op
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
 		/* Drops buffers that this rank does not use. */
 		status = group_prepare_collective(function, group, &call);
-		if (status == LS_OK && !last) {
+		if (status == LS_OK && !last)
 			status = queue_collective(group, &call, &silent, site, false, NULL);
-		} else if (status == LS_OK && blocks) {
+		else if (status == LS_OK && blocks)
 			status = call_blocking(group, &call, options, site);
-		} else if (status == LS_OK) {
+		else if (status == LS_OK)
 			status = call_nonblocking(group, &call, options, site);
-		}
 		if (i > 0 && (status == LS_OUT_OF_MEMORY || status == LS_BAD_ARGUMENT ||
 			      (options->stream && status != LS_OK))) {
 			/* Peers would wait for the rest, and could not tell it from the next call's

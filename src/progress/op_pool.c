@@ -10,13 +10,7 @@
 #include "progress/progress.h"
 #include "progress/warn.h"
 
-/* The calling thread runs a callback of the program. */
-static _Thread_local bool calls_back;
-
-bool progress_calls_back(void)
-{
-	return calls_back;
-}
+_Thread_local bool progress_in_callback;
 
 void progress_pool_init(struct world_pool *pool)
 {
@@ -234,10 +228,11 @@ ls_status progress_op_complete(struct ls_request *op, ls_status status)
 	status = check_access(op, status);
 	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {
+		bool outer = progress_in_callback; /* one may call back in another one */
 		atomic_store(&op->status_read, true);
-		calls_back = true;
+		progress_in_callback = true;
 		op->callback(op->callback_data, status);
-		calls_back = false;
+		progress_in_callback = outer;
 	}
 	/* After this store an operation that is not from the pool may be gone: it is on the stack
 	 * of a thread that returns as soon as it sees the store. Sequentially consistent, as is the

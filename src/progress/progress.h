@@ -33,7 +33,11 @@ void progress_op_drop(struct ls_request *op, bool handle);
 ls_status progress_op_complete(struct ls_request *op, ls_status status);
 /* Whether the calling thread is in a callback of the program. It must not wait there: others wait
  * for what this thread has taken to make progress. */
-bool progress_calls_back(void);
+extern _Thread_local bool progress_in_callback;
+static inline bool progress_calls_back(void)
+{
+	return progress_in_callback;
+}
 /* As progress_op_complete with LS_OK, for an operation of the pool that ends quietly. The store to
  * `complete` is a release only: before the caller looks for threads that wait, it makes a
  * sequentially consistent exchange with them. */
