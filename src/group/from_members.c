@@ -54,6 +54,7 @@ struct note {
  * earlier call of mine, until other members of that set send something new. */
 enum {
 	REFUSE_AT_MOST_MS = 1000,
+	LEAST_MS = 2 * REFUSE_AT_MOST_MS, /* of a refusal, if the group's time limit is shorter */
 	TURN_MS = 5, /* how long a wait for too many operations waits for some of them */
 };
 
@@ -276,8 +277,10 @@ static ls_status send_refusal(struct table *table, struct peer *peer)
 	if (peer->in.refuses)
 		return LS_OK;
 	table->note.refuses = true;
-	/* Without a processor this call may end the wait much later than it is to. */
-	table->options.timeout_ms = UINT32_MAX;
+	/* Without a processor this call may end the wait much later than it is to. It also waits
+	 * for what it cancels: as long as the rank is stopped, if that is on another host. */
+	uint32_t limit_ms = table->meeting->parent->timeout_ms;
+	table->options.timeout_ms = limit_ms < LEAST_MS ? LEAST_MS : limit_ms;
 	ls_status status = send_note(table, peer);
 	/* At once: the rank may leave the parent, and a send to a member that has left fails as
 	 * soon as a thread waits for it. */
