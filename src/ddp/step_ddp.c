@@ -251,6 +251,8 @@ static ls_status finish_pass(struct ls_ddp *ddp, const void *site)
 ls_status ls_ddp_finish(ls_ddp *ddp)
 {
 	ls_status status = check_in_step("ls_ddp_finish", ddp);
+	if (status == LS_OK)
+		status = group_check_may_wait("ls_ddp_finish");
 	if (status != LS_OK)
 		return status;
 	status = finish_pass(ddp, GROUP_SITE);

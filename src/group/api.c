@@ -8,6 +8,7 @@
 #include "world/registry.h"
 #include "group/group_private.h"
 #include "group/arguments.h"
+#include "group/group.h"
 
 ls_status group_check(const char *function, ls_group *group)
 {

@@ -19,8 +19,6 @@ bool group_is_closed(const ls_group *group);
 /* What a call returns on a group that this process cannot use: LS_BAD_ARGUMENT, after a message:
  * the group was closed; LS_FORKED: it belongs to the process that forked this one. */
 ls_status group_not_open(const char *function, const ls_group *group);
-/* For a call that may wait: LS_BAD_ARGUMENT, with a message, in a callback of the program. */
-LS_CHECKED ls_status group_check_may_wait(const char *function);
 /* Fills *out with the defaults, replaced by the caller's options. A shorter struct is from an older
  * header: fields that it lacks have their defaults. A longer one, from a newer header, is
  * refused. */

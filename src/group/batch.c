@@ -5,6 +5,7 @@
 #include "world/registry.h"
 #include "group/group_private.h"
 #include "group/arguments.h"
+#include "group/group.h"
 
 struct ls_request *group_batch_find(ls_group *group)
 {
@@ -42,6 +43,8 @@ void group_batch_unjoin(struct ls_request *batch, struct ls_request *op, ls_stat
 ls_status ls_batch_begin(ls_group *group)
 {
 	ls_status status = group_check("ls_batch_begin", group);
+	if (status == LS_OK)
+		status = group_check_may_wait("ls_batch_begin");
 	if (status != LS_OK)
 		return status;
 	if (group_batch_find(group))
@@ -81,6 +84,9 @@ ls_status ls_batch_end(ls_group *group, ls_request **op)
 				       "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open("ls_batch_end", group);
+	ls_status status = group_check_may_wait("ls_batch_end");
+	if (status != LS_OK)
+		return status;
 	struct ls_request *batch = group_batch_find(group);
 	if (!batch)
 		return group_bad_state("ls_batch_end", "group", "in no batch of this thread",
@@ -91,7 +97,6 @@ ls_status ls_batch_end(ls_group *group, ls_request **op)
 		*op = batch;
 		return LS_OK;
 	}
-	ls_status status;
 	do
 		status = group_op_await(&batch);
 	while (batch); /* a signal */

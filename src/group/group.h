@@ -23,6 +23,9 @@ int group_world_rank(const ls_group *group, int rank);
  * closed. */
 ls_status group_check_open(const char *function, const ls_group *group);
 
+/* For a call that may wait: LS_BAD_ARGUMENT, with a message, in a callback of the program. */
+LS_CHECKED ls_status group_check_may_wait(const char *function);
+
 /* The settings with which the group was opened. */
 const struct settings *group_settings(const ls_group *group);
 

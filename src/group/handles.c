@@ -204,11 +204,10 @@ void ls_request_free(ls_request *op)
 		free_shared(op, site);
 		return;
 	}
-	if (is_freed(op)) {
+	if (atomic_exchange_explicit(&op->is_freed, true, memory_order_relaxed)) {
 		(void)check_handle("ls_request_free", op);
 		return;
 	}
-	atomic_store_explicit(&op->is_freed, true, memory_order_relaxed);
 	/* Nobody can read the status any more. A callback, which may be the caller, still gets
 	 * it. */
 	bool sends = op->is_batch || op->base.call.kind == TRACE_SEND;
@@ -267,6 +266,9 @@ static bool is_cancelled_there(ls_request *op)
 ls_status ls_cancel(ls_request *op)
 {
 	ls_status checked = group_check_handle("ls_cancel", op);
+	if (checked != LS_OK)
+		return checked;
+	checked = group_check_may_wait("ls_cancel");
 	if (checked != LS_OK)
 		return checked;
 	ls_group *group = op->group;

@@ -40,6 +40,7 @@ static void wait_in_callback(void *data, ls_status status)
 	struct ls_message message = {.size = sizeof message};
 	struct ls_call_options options = {.size = sizeof options, .resumable = 1};
 	ls_request *handle;
+	ls_group *other;
 	int32_t value = 0;
 	int index;
 	options.request = &handle;
@@ -50,6 +51,9 @@ static void wait_in_callback(void *data, ls_status status)
 	GIVES(LS_BAD_ARGUMENT, ls_recv(self->group, &value, 1, LS_INT32, 0, NULL));
 	GIVES(LS_BAD_ARGUMENT, ls_recv(self->group, &value, 1, LS_INT32, 0, &options));
 	GIVES(LS_BAD_ARGUMENT, ls_probe(self->group, 0, NULL, &message));
+	GIVES(LS_BAD_ARGUMENT, ls_cancel(self->op));
+	GIVES(LS_BAD_ARGUMENT, ls_batch_begin(self->group));
+	GIVES(LS_BAD_ARGUMENT, ls_group_open(NULL, &other));
 	ls_group_close(self->group);
 	CHECK(ls_group_rank(self->group) >= 0);
 	atomic_fetch_add(&self->ended, 1);
