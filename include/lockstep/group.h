@@ -172,7 +172,8 @@ LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
  * of ls_group_open. Local; any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
-/* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group.
+/* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group:
+ * if one waits there, this call prints a message and does nothing. ls_group_abort ends such calls.
  * Local: it waits for other ranks in two cases only. It waits for the report of a failure, about a
  * second at most. And the close of the world group of several hosts waits until the other hosts
  * have what this rank sent last, at most two seconds. Peers that still need this rank get

@@ -155,6 +155,12 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
  * cancel, as group_op_finish. */
 ls_status group_op_cancel(ls_request **op);
 
+/* ---- close.c ---- */
+
+/* Frees all that the rank has, after all its groups were left, or when it could not open the
+ * world. */
+void group_close_world(struct world *world);
+
 /* ---- make.c: group objects ---- */
 
 /* A group to be made, as all its members know it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opening and closing the world: meet the other ranks, share memory with each, start the watch.
+ * Opening the world: meet the other ranks, share memory with each, start the watch.
  * When ls_group_open returns, all that operations need exists, except the progress thread. */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "failure/run_notes.h"
-#include "heartbeat/heartbeat.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group/group_private.h"
 #include "group/open_hosts.h"
 #include "group/arguments.h"
+#include "group/group.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {
@@ -290,37 +290,6 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 	return status;
 }
 
-static void world_close(struct world *world)
-{
-	world_leave(world);
-	heartbeat_stop(world);
-	failure_watch_stop(world);
-	progress_thread_stop(world);
-	p2p_fini(world);
-	group_races_close(world);
-	group_device_close(world);
-	world->transport.keeps_segment = world->device != NULL; /* it may ring the doorbell there */
-	group_hosts_close(world);
-	/* Until here the thread that makes progress on the link ran: other hosts may have asked for
-	 * a look, and its waits write to the descriptor of the watch. */
-	failure_watch_fini(&world->watch);
-	wait_close(&world->waiter);
-	group_free_all(world);
-	for (int q = 0; q < world->size; q++)
-		trace_unmap(&world->views[q]);
-	transport_fini(&world->transport);
-	if (world->keeps_memory)
-		memory_keep(&world->memory);
-	else
-		memory_fini(&world->memory);
-	trace_fini(&world->trace);
-	if (world->control_fd >= 0)
-		close(world->control_fd);
-	lock_group_fini(&world->lock);
-	if (!world->device)
-		free(world);
-}
-
 /* Makes the world group. */
 static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 {
@@ -423,7 +392,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->progress.act = p2p_thread_run;
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
-		world_close(world);
+		group_close_world(world);
 		return status;
 	}
 	failure_note_met(world);
@@ -438,7 +407,9 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	if (!out)
 		return group_bad_state("ls_group_open", "out", "NULL", "not NULL");
 	*out = NULL;
-	ls_status status = read_opening(options, &opening);
+	ls_status status = group_check_may_wait("ls_group_open");
+	if (status == LS_OK)
+		status = read_opening(options, &opening);
 	if (status != LS_OK)
 		return status;
 	int outer_rank = message_rank();
@@ -450,38 +421,4 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	*out = world_hold(world, WORLD_GROUP_ID);
 	world_release(*out);
 	return LS_OK;
-}
-
-void ls_group_close(ls_group *group)
-{
-	if (!group)
-		return;
-	if (!world_is_usable(group)) {
-		/* a child has no arena and no watch, and nothing to release */
-		if (group_is_closed(group))
-			group_not_open("ls_group_close", group);
-		return;
-	}
-	if (group_check_may_wait("ls_group_close") != LS_OK)
-		return;
-	if (atomic_exchange(&group->is_closing, true)) {
-		group_bad("ls_group_close", "group", (long long)(uintptr_t)group,
-			  "an open group: another thread is closing this one");
-		return;
-	}
-	group_launch_close(group);
-	struct world *world = group->world;
-	bool all = group->id == WORLD_GROUP_ID;
-	if (all) {
-		failure_warn_open(world);
-		group_leave_all(world);
-		/* calls have returned the failure, so the job continues */
-	} else if (failure_status(group) != LS_OK && !failure_is_unreturned(group)) {
-		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
-	}
-	group_leave(group);
-	if (!all)
-		return;
-	failure_ends_await(world);
-	world_close(world);
 }

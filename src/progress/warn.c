@@ -62,6 +62,15 @@ static void describe_one(const struct ls_request *op, char *out, size_t bytes)
 	diagnose_operation_text(&record, &members, out, bytes);
 }
 
+void progress_describe_record(const ls_group *group, uint64_t index, char *out, size_t bytes)
+{
+	struct ranks members = world_members_if_part(group);
+	struct diagnose_record record = {0};
+	snprintf(out, bytes, "%s", "an operation");
+	if (read_record(group, index, &record))
+		diagnose_operation_text(&record, &members, out, bytes);
+}
+
 void progress_describe(const struct ls_request *op, char *out, size_t bytes)
 {
 	if (op->is_batch)

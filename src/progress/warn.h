@@ -11,6 +11,9 @@ bool progress_first_time(ls_group *group, const void *site);
 /* "send #1 to rank 0 (tag 7), called from a.c:10". A shared handle belongs to several operations:
  * "a send that completed at once, such as send #1 …" */
 void progress_describe(const struct ls_request *op, char *out, size_t bytes);
+/* As progress_describe, for the operation of a record; "an operation" if the trace no longer has
+ * the record. */
+void progress_describe_record(const ls_group *group, uint64_t index, char *out, size_t bytes);
 /* The operation has failed, and waits for a device. Not for batches and shared handles. */
 void progress_warn_device(const struct ls_request *op);
 /* The program has changed what the operation was to send: fails the group. */

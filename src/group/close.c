@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Closing a group, and with the world group all that the rank has. */
+#include <stdlib.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "failure/failure.h"
+#include "heartbeat/heartbeat.h"
+#include "p2p/p2p.h"
+#include "progress/progress.h"
+#include "progress/warn.h"
+#include "world/registry.h"
+#include "group/group_private.h"
+#include "group/open_hosts.h"
+#include "group/arguments.h"
+#include "group/group.h"
+
+void group_close_world(struct world *world)
+{
+	world_leave(world);
+	heartbeat_stop(world);
+	failure_watch_stop(world);
+	progress_thread_stop(world);
+	p2p_fini(world);
+	group_races_close(world);
+	group_device_close(world);
+	world->transport.keeps_segment = world->device != NULL; /* it may ring the doorbell there */
+	group_hosts_close(world);
+	/* Until here the thread that makes progress on the link ran: other hosts may have asked for
+	 * a look, and its waits write to the descriptor of the watch. */
+	failure_watch_fini(&world->watch);
+	wait_close(&world->waiter);
+	group_free_all(world);
+	for (int q = 0; q < world->size; q++)
+		trace_unmap(&world->views[q]);
+	transport_fini(&world->transport);
+	if (world->keeps_memory)
+		memory_keep(&world->memory);
+	else
+		memory_fini(&world->memory);
+	trace_fini(&world->trace);
+	if (world->control_fd >= 0)
+		close(world->control_fd);
+	lock_group_fini(&world->lock);
+	if (!world->device)
+		free(world);
+}
+
+/* Whether another thread of the program waits in a call. */
+static bool is_call(const struct world *world, const struct wait_slot_body *wait)
+{
+	bool waits = wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD;
+	return waits && wait->tid != trace_thread_id() &&
+	       wait->tid != atomic_load(&world->trace.wait_table->progress_tid);
+}
+
+/* Refuses the close if a call of another thread on this group waits; NULL: no such group is open. */
+static bool refuse_for(const ls_group *group, const struct wait_slot_body *wait)
+{
+	char text[PROGRESS_DESCRIBED_BYTES], state[PROGRESS_DESCRIBED_BYTES + 64];
+	if (!group)
+		return false;
+	progress_describe_record(group, wait->record, text, sizeof text);
+	snprintf(state, sizeof state, "in use: thread %u waits in %s", wait->tid, text);
+	(void)group_bad_state("ls_group_close", "group", state,
+			      "without calls: ls_group_abort ends them");
+	return true;
+}
+
+/* Refuses the close while another thread waits in a call on the group, or with the world group on
+ * any, as far as the wait table shows it: that thread would go on with memory that is gone. */
+static bool other_thread_waits(const ls_group *group, bool all)
+{
+	struct world *world = group->world;
+	const struct trace_view *view = &world->views[world->rank];
+	bool refused = false;
+	for (int i = 0; view->header && i < WAIT_SLOT_MAX && !refused; i++) {
+		struct wait_slot_body wait;
+		uint32_t epoch;
+		if (!trace_read_slot(view, i, &wait, &epoch) || !is_call(world, &wait) ||
+		    (!all && wait.group != group->id))
+			continue;
+		struct ls_group *in = world_hold(world, wait.group);
+		refused = refuse_for(in, &wait);
+		if (in)
+			world_release(in);
+	}
+	return refused;
+}
+
+/* Makes this thread the one that closes the group, and with the world group all that are open.
+ * False: another thread is closing one of them. */
+static bool claim(ls_group *group, bool all)
+{
+	struct world *world = group->world;
+	if (!all)
+		return !atomic_exchange(&group->is_closing, true);
+	lock_group_acquire(&world->lock);
+	struct ls_group *end = world->open;
+	while (end && !atomic_exchange(&end->is_closing, true))
+		end = end->next;
+	for (struct ls_group *one = world->open; end && one != end; one = one->next)
+		atomic_store(&one->is_closing, false);
+	lock_group_release(&world->lock);
+	return !end;
+}
+
+void ls_group_close(ls_group *group)
+{
+	if (!group)
+		return;
+	if (!world_is_usable(group)) {
+		/* a child has no arena and no watch, and nothing to release */
+		if (group_is_closed(group))
+			group_not_open("ls_group_close", group);
+		return;
+	}
+	bool all = group->id == WORLD_GROUP_ID;
+	if (group_check_may_wait("ls_group_close") != LS_OK || other_thread_waits(group, all))
+		return;
+	if (!claim(group, all)) {
+		group_bad("ls_group_close", "group", (long long)(uintptr_t)group,
+			  "an open group: another thread is closing this one");
+		return;
+	}
+	group_launch_close(group);
+	struct world *world = group->world;
+	if (all) {
+		failure_warn_open(world);
+		group_leave_all(world);
+		/* calls have returned the failure, so the job continues */
+	} else if (failure_status(group) != LS_OK && !failure_is_unreturned(group)) {
+		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
+	}
+	group_leave(group);
+	if (!all)
+		return;
+	failure_ends_await(world);
+	group_close_world(world);
+}
