@@ -384,6 +384,10 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DDP_MODELS                  \
 	"LS-DDP-MODELS", SETTING_LOG_ERROR, \
 		"ls_ddp_finish: rank %d averaged %s with gradients of another ls_ddp on rank %d"
+#define MESSAGE_DDP_ORDER                                                                                 \
+	"LS-DDP-ORDER", SETTING_LOG_ERROR,                                                                \
+		"ls_ddp_finish: ranks %d and %d took earlier steps of the group's ls_ddp in a different " \
+		"order"
 #define MESSAGE_JOIN_UNEVEN                  \
 	"LS-JOIN-UNEVEN", SETTING_LOG_ERROR, \
 		"uneven inputs: %s ended after %llu batch%s, while %s ha%s more"

@@ -10,6 +10,7 @@
 #include "base/ranks.h"
 #include "base/text.h"
 #include "ddp/ddp_private.h"
+#include "group/group.h"
 #include "trace/trace.h"
 
 enum {
@@ -192,6 +193,7 @@ ls_status ddp_agree(struct ls_ddp *ddp, ls_status status)
 	if (gathered != LS_OK)
 		return gathered;
 	ddp->opened = hellos[0].now_ns;
+	group_set_passes(ddp->group, ddp->opened); /* whatever came before: they begin anew */
 	for (int r = 0; r < ddp->size; r++) {
 		ls_status theirs = (ls_status)hellos[r].status;
 		if (theirs != LS_OK) /* the rank has said why */

@@ -22,6 +22,9 @@ enum {
 #define DDP_FIRST_BYTES (UINT64_C(1) << 20)
 #define DDP_BUCKET_BYTES (UINT64_C(25) << 20)
 
+/* What ranks exchange of a pass. */
+enum { DDP_PASS_NUMBER, DDP_PASS_OPENED, DDP_PASS_ORDER, DDP_PASS_WORDS };
+
 struct ddp_parameter {
 	const char *name; /* in ddp->names */
 	void *data;
@@ -79,9 +82,9 @@ struct ls_ddp {
 	uint64_t pass;     /* the number of this backward pass, from 0 */
 	uint64_t averaged; /* how many of the earlier ones were averaged */
 	uint64_t opened;   /* when rank 0 opened it: no other ls_ddp of the group has this number */
-	/* `pass` of each rank, then `opened` of each rank: exchanged with the first bucket of an
-	 * averaged pass that is checked */
-	uint64_t passes[2 * RANKS_WORLD_MAX];
+	/* `pass`, `opened` and the order of all averaged passes of the group (group_note_pass), of
+	 * each rank: exchanged with the first bucket of an averaged pass that is checked */
+	uint64_t passes[DDP_PASS_WORDS * RANKS_WORLD_MAX];
 	ls_request *pass_op; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;

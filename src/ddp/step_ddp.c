@@ -25,39 +25,54 @@ void ddp_reset_step(struct ls_ddp *ddp)
 /* ---- ranks exchange the numbers of their passes ---- */
 
 /* A rank that does not average in a pass in which others do would give these the gradients of a
- * later pass: no call fails, but the training is wrong. A rank that has missed a pass stays behind.
- * So a check finds it even if few passes are checked: 0, 1, 2, 4, 8, … and each 256th. */
+ * later pass: no call fails, but the training is wrong. A rank that has missed a pass stays behind,
+ * and so does the hash of the order of all passes. So a check finds both even if few passes are
+ * checked: 0, 1, 2, 4, 8, … and each 256th. */
 static bool is_checked(uint64_t averaged)
 {
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;
 }
 
+/* One of the words that the ranks have exchanged. */
+static uint64_t *pass_word(struct ls_ddp *ddp, int word, int rank)
+{
+	return &ddp->passes[word * ddp->size + rank];
+}
+
 /* Exchanges the passes of all ranks, as the sum of arrays to which each rank adds its own; and of
- * which ls_ddp they are: ranks that take the steps of two models in a different order average the
- * gradients of one with those of the other, if both have the same size. */
-static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
+ * which ls_ddp they are, and those before: ranks that take the steps of two models in a different
+ * order average the gradients of one with those of the other, if both have the same size. */
+static ls_status exchange_pass(struct ls_ddp *ddp, uint64_t order, const void *site)
 {
 	struct ls_call_options options = {.size = sizeof options,
 					  .timeout_ms = ddp->timeout_ms,
 					  .label = site ? NULL : DDP_SHADOW_LABEL,
 					  .request = &ddp->pass_op};
 	memset(ddp->passes, 0, sizeof ddp->passes);
-	ddp->passes[ddp->rank] = ddp->pass;
-	ddp->passes[ddp->size + ddp->rank] = ddp->opened;
-	return group_allreduce(ddp->group, ddp->passes, ddp->passes, 2 * (uint64_t)ddp->size,
-			       LS_UINT64, LS_SUM, &options, site);
+	*pass_word(ddp, DDP_PASS_NUMBER, ddp->rank) = ddp->pass;
+	*pass_word(ddp, DDP_PASS_OPENED, ddp->rank) = ddp->opened;
+	*pass_word(ddp, DDP_PASS_ORDER, ddp->rank) = order;
+	return group_allreduce(ddp->group, ddp->passes, ddp->passes,
+			       DDP_PASS_WORDS * (uint64_t)ddp->size, LS_UINT64, LS_SUM, &options,
+			       site);
 }
 
-static void say_passes(const struct ls_ddp *ddp, int rank)
+static bool differs(struct ls_ddp *ddp, int word, int rank)
 {
-	const uint64_t *opened = ddp->passes + ddp->size;
-	if (opened[rank] != opened[0])
-		MESSAGE_SAY(MESSAGE_DDP_MODELS, ddp_world_rank(ddp, 0), ddp->buckets[0].label,
-			    ddp_world_rank(ddp, rank));
+	return *pass_word(ddp, word, rank) != *pass_word(ddp, word, 0);
+}
+
+static void say_passes(struct ls_ddp *ddp, int rank)
+{
+	int first = ddp_world_rank(ddp, 0), other = ddp_world_rank(ddp, rank);
+	if (differs(ddp, DDP_PASS_OPENED, rank))
+		MESSAGE_SAY(MESSAGE_DDP_MODELS, first, ddp->buckets[0].label, other);
+	else if (differs(ddp, DDP_PASS_NUMBER, rank))
+		MESSAGE_SAY(MESSAGE_DDP_PASSES,
+			    (unsigned long long)*pass_word(ddp, DDP_PASS_NUMBER, 0) + 1, first,
+			    other, (unsigned long long)*pass_word(ddp, DDP_PASS_NUMBER, rank) + 1);
 	else
-		MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1,
-			    ddp_world_rank(ddp, 0), ddp_world_rank(ddp, rank),
-			    (unsigned long long)ddp->passes[rank] + 1);
+		MESSAGE_SAY(MESSAGE_DDP_ORDER, first, other);
 }
 
 static ls_status await_passes(struct ls_ddp *ddp)
@@ -66,8 +81,8 @@ static ls_status await_passes(struct ls_ddp *ddp)
 		return LS_OK;
 	ls_status status = group_op_finish(&ddp->pass_op);
 	for (int r = 1; status == LS_OK && r < ddp->size; r++) {
-		if (ddp->passes[r] == ddp->passes[0] &&
-		    ddp->passes[ddp->size + r] == ddp->passes[ddp->size])
+		if (!differs(ddp, DDP_PASS_NUMBER, r) && !differs(ddp, DDP_PASS_OPENED, r) &&
+		    !differs(ddp, DDP_PASS_ORDER, r))
 			continue;
 		if (ddp->rank == 0)
 			say_passes(ddp, r);
@@ -106,8 +121,9 @@ static void begin_bucket(struct ls_ddp *ddp, struct ddp_bucket *bucket)
 					  .request = &bucket->op,
 					  .factor = by_active ? 1.0 / ddp->active : 0};
 	ls_status status = LS_OK;
+	uint64_t order = bucket == ddp->buckets ? group_note_pass(ddp->group, ddp->opened) : 0;
 	if (bucket == ddp->buckets && is_checked(ddp->averaged))
-		status = exchange_pass(ddp, site);
+		status = exchange_pass(ddp, order, site);
 	if (status == LS_OK)
 		status = group_allreduce(ddp->group, bucket->memory, bucket->memory,
 					 bucket->bytes / ls_dtype_bytes(bucket->dtype),

@@ -54,7 +54,7 @@ static bool is_call(const struct world *world, const struct wait_slot_body *wait
 	       wait->tid != atomic_load(&world->trace.wait_table->progress_tid);
 }
 
-/* Refuses the close if a call of another thread on this group waits; NULL: no such group is open. */
+/* Refuses the close because of this wait in the group; NULL: the group is not open any more. */
 static bool refuse_for(const ls_group *group, const struct wait_slot_body *wait)
 {
 	char text[PROGRESS_DESCRIBED_BYTES], state[PROGRESS_DESCRIBED_BYTES + 64];

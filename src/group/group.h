@@ -29,6 +29,12 @@ LS_CHECKED ls_status group_check_may_wait(const char *function);
 /* The settings with which the group was opened. */
 const struct settings *group_settings(const ls_group *group);
 
+/* Notes that an ls_ddp of the group, by its number, begins to average a pass. Returns a hash of all
+ * these notes: equal on ranks that have noted the same in the same order since group_set_passes. */
+uint64_t group_note_pass(ls_group *group, uint64_t ddp);
+/* The hash of the notes that came before this call. */
+void group_set_passes(ls_group *group, uint64_t hash);
+
 /* ls_allreduce for rooms above: reports name `site`, the return address of their own caller. */
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options,

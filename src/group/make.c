@@ -355,6 +355,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 		atomic_store(&group->gone[w], 0);
 	atomic_store(&group->any_gone, false);
 	atomic_store(&group->gone_seen, 0);
+	atomic_store(&group->passes, 0);
 	memset(group->warned, 0, sizeof group->warned);
 	lock_group_acquire(&world->lock);
 	group->next = world->open;

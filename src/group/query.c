@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What programs and the rooms above can query about a group. */
 #include "base/fork.h"
+#include "engine/payload.h"
 #include "world/registry.h"
 #include "group/arguments.h"
 #include "group/group.h"
@@ -25,6 +26,18 @@ const struct trace_view *group_view(const ls_group *group, int rank)
 	int world_rank = world_rank_of(group, rank);
 	const struct trace_view *view = world_rank < 0 ? NULL : &group->world->views[world_rank];
 	return view && view->header ? view : NULL;
+}
+
+uint64_t group_note_pass(ls_group *group, uint64_t ddp)
+{
+	uint64_t hash = engine_mix(atomic_load_explicit(&group->passes, memory_order_relaxed), ddp);
+	group_set_passes(group, hash);
+	return hash;
+}
+
+void group_set_passes(ls_group *group, uint64_t hash)
+{
+	atomic_store_explicit(&group->passes, hash, memory_order_relaxed);
 }
 
 const struct settings *group_settings(const ls_group *group)

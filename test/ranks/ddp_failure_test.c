@@ -308,6 +308,46 @@ void ddp_steps_in_another_order(struct runner_rank *self)
 	close_fixture(&f);
 }
 
+static ls_status take_step(ls_ddp *ddp)
+{
+	for (int p = PARAMETERS - 1; p >= 0; p--)
+		OK(ls_ddp_ready(ddp, p));
+	return ls_ddp_finish(ddp);
+}
+
+/* The last rank does so in a pass that is not checked, and only there. The next check finds it.
+ * After another ls_ddp_open the ranks begin anew. */
+void ddp_once_in_another_order(struct runner_rank *self)
+{
+	enum { UNCHECKED = 3 };
+	struct fixture f;
+	struct caught caught;
+	char want[128];
+	ls_ddp *other;
+	open_fixture(&f, self, NULL);
+	OK(ls_ddp_open(f.group, f.model.parameters, PARAMETERS, NULL, &other));
+	for (int pass = 0; pass <= UNCHECKED; pass++)
+		for (int turn = 0; turn < 2; turn++) {
+			bool swaps = pass == UNCHECKED && is_last(self);
+			OK(take_step((turn == 0) == swaps ? other : f.ddp));
+		}
+	caught_begin(&caught);
+	GIVES(LS_INCONSISTENT, take_step(f.ddp));
+	caught_end(&caught);
+	snprintf(want, sizeof want,
+		 "ranks 0 and %d took earlier steps of the group's ls_ddp in a different order",
+		 self->size - 1);
+	if (self->rank == 0)
+		SAYS(caught.text, want);
+	else
+		CHECK_THAT(!caught.text[0], "%s", caught.text);
+	ls_ddp_close(other);
+	OK(ls_ddp_open(f.group, f.model.parameters, PARAMETERS, NULL, &other));
+	OK(take_step(other));
+	ls_ddp_close(other);
+	close_fixture(&f);
+}
+
 /* ---- in a group whose ranks have other numbers than in the world ---- */
 
 /* Ranks 2 and 1 of the world, in this order. What is said names them by these numbers. */

@@ -336,6 +336,7 @@ const struct runner_test runner_tests[] = {
 	TEST(ddp_holds_back_alone, FEW),
 	TEST(ddp_accumulates_out_of_step, FEW, PROCESSES),
 	TEST(ddp_steps_in_another_order, FEW, PROCESSES),
+	TEST(ddp_once_in_another_order, FEW, PROCESSES),
 	TEST(ddp_names_world_ranks, R(3), PROCESSES),
 	TEST(ddp_differences_are_named, R(2) | R(3) | R(4), PROCESSES),
 	TEST(ddp_open_fails_on_all, R(1) | FEW, PROCESSES),

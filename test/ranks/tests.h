@@ -172,7 +172,7 @@ runner_function ddp_averages, ddp_averages_in_a_group, ddp_averages_mixed_dtypes
 runner_function ddp_unused_is_named, ddp_unused_with_long_names, ddp_find_unused,
 	ddp_closed_in_a_step, ddp_closed_before_a_bucket, ddp_ends_when_a_rank_dies, ddp_late_rank,
 	ddp_holds_back_alone, ddp_accumulates_out_of_step, ddp_steps_in_another_order,
-	ddp_names_world_ranks;
+	ddp_once_in_another_order, ddp_names_world_ranks;
 /* ddp_agree_test.c */
 runner_function ddp_differences_are_named, ddp_open_fails_on_all;
 /* join_test.c */
