@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What this project wants to reach, and whether it did: one line a goal, from what run.py has measured."""
 
+import re
+
 import point
 import table
 
@@ -129,6 +131,25 @@ def summary(rows):
             ahead, late = ([row for row in messages if (row[key] >= EVEN) == met] for met in (True, False))
             lines.append(f"- Messages and groups, **{memory}** memory: not behind: {places(ahead) or '-'}. Behind: {places(late) or '-'}.")
     return "\n".join(lines)
+
+
+BESIDE = re.compile(r"- Collectives on \*\*(\w+)\*\* memory, .* in (\d+ of \d+) points\.(?: Never behind: (.*?)\.)?"
+                    r"(?: Behind at some points of these sizes: (.*)\.)?")
+
+
+def in_readme(summary):
+    """{memory: the cells of README.md's table} from what summary() returned, also if it is in a page already."""
+    cells = {}
+    for memory, points, never, behind in BESIDE.findall(summary):
+        below, above = [], []
+        for name, sizes in (place[:-1].split(" (") for place in filter(None, behind.split("; "))):
+            kinds = {size.endswith(" B") for size in sizes.split(", ")}
+            below += [name] * (True in kinds)
+            above += [name] * (False in kinds)
+        slower = [f"{where} ({', '.join(names)})" for where, names in (("below 1 KiB", below), ("above", above)) if names]
+        cells[memory] = (f"at {points} points" + (f": always in {never}" if never else "")
+                         + (f" | some sizes {', some '.join(slower)}" if slower else " | -"))
+    return cells
 
 
 def tables(goals):

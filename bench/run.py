@@ -34,6 +34,8 @@ import table
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DOC = ROOT / "doc/performance.md"
+README = ROOT / "README.md"
+ROWS = {"mapped": "  | collectives on buffers of `ls_alloc` | ", "plain": "  | collectives on other buffers | "}  # of README.md
 BEGIN = "<!-- begin: written by bench/run.py --write-doc -->"
 END = "<!-- end: written by bench/run.py --write-doc -->"
 NEAR = 1.5  # a variant this much behind the best peer is not tried again
@@ -88,7 +90,7 @@ def parse():
     parser.add_argument("--yardsticks", type=Path, help="folder with limits.c, direct_p.c and c2c.c, for more limits")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps everything there")
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measures nothing: what --json has kept")
-    parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/")
+    parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/, and figures into README.md")
     options = parser.parse_args()
     if options.curve:
         options.only = [op for op in options.only if op in programs.OPS and op != "barrier"]
@@ -322,8 +324,8 @@ def head(report):
     return (f"Machine: {host['processor']}, {host['processors']} processors ({' '.join(host['isa'])}; {caches}), "
             f"{host['memory_gib']} GiB, Linux {host['kernel']}.\n\n"
             f"Versions: {versions}.\n\n"
-            f"Command: `{report['command']}` on {report['date']}; {report['rounds']} rounds; "
-            f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others."
+            f"Command: `{report['command']}` on {report['date']}; {report['rounds']} rounds. "
+            f"Other processes disturbed {report['noisy_runs']} runs; a point uses such a run only if it has no other."
             + (" Every program, peers and limits as well, ran under SCHED_RR." if report.get("realtime") else ""))
 
 
@@ -357,6 +359,13 @@ def write_between(page, begin, end, body):
     page.write_text(f"{before}{begin}\n\n{body}\n\n{end}{rest.split(end)[1]}")
 
 
+def with_figures(readme, summary):
+    """The text of README.md with the figures of this summary."""
+    for memory, cells in goals.in_readme(summary).items():
+        readme = re.sub(rf"^{re.escape(ROWS[memory])}.*$", lambda _: f"{ROWS[memory]}{cells} |", readme, flags=re.M)
+    return readme
+
+
 def write_doc(report):
     body = "\n".join([head(report), "", "## In short", "", goals.summary(report["rows"]),
                       figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
@@ -364,6 +373,7 @@ def write_doc(report):
                       figures.markdown(point.tables(report["rows"])), "", "## Other figures",
                       figures.markdown(figures.tables(report["figures"]))])
     write_between(DOC, BEGIN, END, body)
+    README.write_text(with_figures(README.read_text(), DOC.read_text()))
 
 
 def main():

@@ -75,6 +75,23 @@ def test_summary():
         "- Collectives on **plain** memory, 2 and 4 ranks: Lockstep is not behind the best peer in 0 of 1 points. "
         "Behind at some points of these sizes: reduce (512 B)."]
     assert goals.summary([]) == ""
+    assert goals.in_readme(goals.summary(rows)) == {
+        "mapped": "at 2 of 3 points: always in all-reduce | some sizes below 1 KiB (reduce)",
+        "plain": "at 0 of 1 points | some sizes below 1 KiB (reduce)"}
+    behind = [row("reduce", size, plain_to_peer=0.2) for size in (512, 1 << 20)] + [row("gather", 4096, plain_to_peer=0.2)]
+    assert goals.in_readme(goals.summary(behind)) == {
+        "plain": "at 0 of 3 points | some sizes below 1 KiB (reduce), some above (reduce, gather)"}
+    assert goals.in_readme(goals.summary([row(mapped_to_peer=2.0)])) == {"mapped": "at 1 of 1 points: always in all-reduce | -"}
+
+
+def test_readme_has_the_figures_of_the_page():
+    readme, page = run.README.read_text(), run.DOC.read_text()
+    cells = goals.in_readme(page)
+    assert set(cells) == set(run.ROWS), cells
+    for memory, row_of in run.ROWS.items():
+        assert f"{row_of}{cells[memory]} |\n" in readme, f"README.md lacks: {row_of}{cells[memory]} |"
+    assert run.with_figures(readme, page) == readme
+    assert run.with_figures(readme, re.sub(r"\d+ of \d+ points", "7 of 8 points", page)) != readme
 
 
 def test_match_growth():
