@@ -108,8 +108,9 @@ LS_EXPORT LS_CHECKED ls_status ls_device_forget(ls_group *group, void *stream);
 
 /* Bytes, unless said otherwise. live + cached + pending + put_off = reserved. */
 struct ls_device_stats {
-	size_t size;   /* sizeof(struct ls_device_stats), set by the caller */
-	uint64_t live; /* in blocks that are in use */
+	uint32_t size;   /* sizeof(struct ls_device_stats), set by the caller */
+	uint32_t unused; /* of no meaning */
+	uint64_t live;   /* in blocks that are in use */
 	/* Free: their own stream can reuse them at once, other streams when their own stream has
 	 * reached the point of the free. */
 	uint64_t cached;

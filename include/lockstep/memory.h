@@ -68,7 +68,8 @@ LS_EXPORT LS_CHECKED ls_status ls_deregister(ls_group *group, const void *addres
 
 /* Memory use of this rank. All groups of a rank share one arena. */
 struct ls_memory_stats {
-	size_t size;           /* sizeof(struct ls_memory_stats), set by the caller */
+	uint32_t size;         /* sizeof(struct ls_memory_stats), set by the caller */
+	uint32_t unused;       /* of no meaning */
 	uint64_t arena_bytes;  /* address space for ls_alloc */
 	uint64_t live_bytes;   /* in blocks that are in use */
 	uint64_t cached_bytes; /* in blocks that were freed and are kept for reuse */

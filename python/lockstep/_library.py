@@ -84,7 +84,7 @@ class Buffers(ctypes.Structure):
 
 
 class MemoryStats(ctypes.Structure):
-    _fields_ = [("size", c_size_t)] + [
+    _fields_ = [("size", c_uint32), ("unused", c_uint32)] + [
         (name, c_uint64)
         for name in (
             "arena_bytes live_bytes cached_bytes hits misses registered registered_bytes registered_again registrable"
