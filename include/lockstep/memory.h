@@ -49,14 +49,14 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
  * operation uses it; and the file must not be truncated. Before Linux 6.11 the query is slow, so
  * buffers of less than 1 MiB are treated as plain. After a failed operation Lockstep cannot revoke
  * a stopped peer's access to such memory, because other processes share it; the failed call then
- * says so (LS-MEMORY-DETACH).
+ * returns LS_SYSTEM, with the message LS-MEMORY-DETACH.
  *
  * Collective and blocking; it takes its place in the order of the group's collectives. Of the
  * options, `label` and `timeout_ms` are used; `request` and `callback` must be NULL, else
  * LS_BAD_ARGUMENT. Either all ranks have registered, or all return the same error, which a message
- * explains: LS_BAD_ARGUMENT
- * (some rank's memory is not as described), LS_UNSUPPORTED (the system does not let ranks open each
- * other's files), LS_OUT_OF_MEMORY, LS_SYSTEM, or the errors of a collective. */
+ * explains: LS_BAD_ARGUMENT (some rank's memory is not as described), LS_UNSUPPORTED (the system
+ * does not let ranks open each other's files), LS_OUT_OF_MEMORY, LS_SYSTEM, or the errors of a
+ * collective. */
 LS_EXPORT LS_CHECKED ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd,
 					   uint64_t offset, const struct ls_call_options *options);
 
