@@ -60,10 +60,10 @@ struct ls_ddp_options {
 /* Compares number, names, dtypes and shapes of the parameters across all ranks, copies rank 0's
  * parameters to every rank, and allocates the gradients, which are zero. `parameters` are in the
  * order in which the forward pass uses them. Collective and blocking.
- * Errors: LS_INCONSISTENT, with a message that names the first parameter that differs, its shapes,
- * and the ranks; LS_BAD_ARGUMENT and LS_OUT_OF_MEMORY, on all ranks even if only one of them has
- * failed (that rank's message says why). These leave the group as it is. Otherwise as ls_allreduce.
- * *out is NULL on failure. */
+ * Errors: LS_INCONSISTENT, with a message that names the ranks, and the first parameter that
+ * differs with its shapes, or the sizes of buckets that differ; LS_BAD_ARGUMENT and
+ * LS_OUT_OF_MEMORY, on all ranks even if only one of them has failed (that rank's message says
+ * why). These leave the group as it is. Otherwise as ls_allreduce. *out is NULL on failure. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_open(ls_group *group,
 					   const struct ls_ddp_parameter *parameters, int count,
 					   const struct ls_ddp_options *options, ls_ddp **out);

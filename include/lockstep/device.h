@@ -47,7 +47,8 @@
  * wait for their own work, the call returns only when this operation needs no other rank any more.
  * Lockstep does not see the work that the program enqueues itself: if that fills a queue, the
  * driver makes callers wait, callers of Lockstep included. In a forked child all calls return
- * LS_FORKED, but ls_launch_end without a launch that the parent has begun LS_BAD_ARGUMENT. */
+ * LS_FORKED. The exception is ls_launch_end, which returns LS_BAD_ARGUMENT if the thread was in no
+ * launch when the parent forked. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -68,17 +69,17 @@ extern "C" {
  * holds nothing. All groups of a rank share the memory. Lockstep caches freed blocks. If the device
  * has no memory left, the call waits for blocks that streams, operations or frees in other threads
  * are about to bring back, up to the group's time limit; a signal handler does not end that. A
- * thread between ls_launch_begin and ls_launch_end does not wait. Errors, with a report:
- * LS_OUT_OF_MEMORY (the report says who holds what, and the limit if ls_device_limit is the reason;
- * also if 64 other streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not of this
- * device), LS_UNSUPPORTED (the stream is being captured; a block that the cache has is given
- * without a look at that, unless LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
+ * thread between ls_launch_begin and ls_launch_end does not wait. Errors, with a message:
+ * LS_OUT_OF_MEMORY (the message says who holds what, and the limit if ls_device_limit is the
+ * reason; also if 64 other streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not
+ * of this device), LS_UNSUPPORTED (the stream is being captured; a block that the cache has is
+ * given without a look at that, unless LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 
 /* Frees a block; NULL is allowed. Work that is on the block's stream at this moment, and on the
  * streams that ls_device_record has named, may still use the block: Lockstep does not reuse it
- * before that work is done. Does not wait for it. Errors, with a report: LS_BAD_ARGUMENT (`block`
+ * before that work is done. Does not wait for it. Errors, with a message: LS_BAD_ARGUMENT (`block`
  * is no block in use of this rank's device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_free(ls_group *group, void *block);
 
@@ -88,7 +89,7 @@ LS_EXPORT LS_CHECKED ls_status ls_device_free(ls_group *group, void *block);
 LS_EXPORT LS_CHECKED ls_status ls_device_record(ls_group *group, void *block, void *stream);
 
 /* Gives cached memory back to the driver, until at most keep_bytes are reserved. Lockstep gives
- * back later what streams still use, and what would make the driver wait. Errors, with a report:
+ * back later what streams still use, and what would make the driver wait. Errors, with a message:
  * LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes);
 
@@ -97,13 +98,13 @@ LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes
  * the limit at the time of this call stays; ls_device_trim gives back what is free. An allocation
  * that would need more than the limit does what it does if the device has no memory left: it gives
  * idle memory back, waits for memory that is about to be free, and returns LS_OUT_OF_MEMORY in the
- * end, with a report that names the limit. What the program gets from the driver by itself does not
- * count. Errors, with a report: LS_BAD_ARGUMENT (no device). */
+ * end, with a message that names the limit. What the program gets from the driver by itself does
+ * not count. Errors, with a message: LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_limit(ls_group *group, size_t bytes);
 
 /* Makes Lockstep forget `stream`. Call it before you destroy a stream that blocks of Lockstep's or
  * operations have used, when all work on it is done. May wait for another thread that is in the
- * driver. Errors, with a report: LS_BAD_ARGUMENT (no device, or `stream` is NULL). */
+ * driver. Errors, with a message: LS_BAD_ARGUMENT (no device, or `stream` is NULL). */
 LS_EXPORT LS_CHECKED ls_status ls_device_forget(ls_group *group, void *stream);
 
 /* Bytes, unless said otherwise. live + cached + pending + put_off = reserved. */
@@ -121,7 +122,7 @@ struct ls_device_stats {
 	uint64_t live_blocks, segments; /* how many */
 	uint64_t hits, misses;          /* allocations from the cache; that asked the driver */
 };
-/* Fills *out. Errors, with a report: LS_BAD_ARGUMENT (no device, or out->size is wrong). */
+/* Fills *out. Errors, with a message: LS_BAD_ARGUMENT (no device, or out->size is wrong). */
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
 enum ls_device_block_state {
@@ -142,7 +143,7 @@ struct ls_device_block {
  * other by address, without gaps. Writes at most `max` of them to `out`, which may be NULL if `max`
  * is 0, and how many there are to *count. If that is more than `max`, call again with more room.
  * The blocks' bytes add up to `reserved` of ls_device_stats, less what the driver is just getting
- * back. Errors, with a report: LS_BAD_ARGUMENT (no device, or a NULL that is not allowed). */
+ * back. Errors, with a message: LS_BAD_ARGUMENT (no device, or a NULL that is not allowed). */
 LS_EXPORT LS_CHECKED ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out,
 						  size_t max, size_t *count);
 
@@ -178,7 +179,7 @@ LS_EXPORT LS_CHECKED ls_status ls_launch_end(void);
  * so, with `call` and its time ("its thread 4711 has been in the foreign call cudaFree for 12.3
  * s"), as they do for calls of the driver by Lockstep; of `call` they keep 47 bytes. The group need
  * not have a device. A thread is in one such call at a time, and a call of Lockstep that waits in
- * between ends it. Neither blocks. Errors, with a report: LS_BAD_ARGUMENT (a NULL); LS_FORKED. */
+ * between ends it. Neither blocks. Errors, with a message: LS_BAD_ARGUMENT (a NULL); LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_foreign_begin(ls_group *group, const char *call);
 LS_EXPORT LS_CHECKED ls_status ls_foreign_end(ls_group *group);
 

@@ -17,7 +17,8 @@
  * Buffers: any host memory; memory of a device as device.h says. Peers access memory from ls_alloc
  * without a copy, so it is faster. After an error no peer accesses the caller's buffer any more,
  * and its content is undefined. LS_SYSTEM is the exception: a stopped peer may still access the
- * buffer, because the system had no memory left to revoke the peer's access.
+ * buffer, because Lockstep could not revoke the peer's access. The buffer lies in registered memory
+ * (memory.h), or the system had no memory left.
  *
  * Reopening: after all ranks have closed the world group, they can open it again. Under `lockstep
  * run` they cannot, because it serves one rendezvous for each launch: a program that cannot

@@ -22,7 +22,7 @@ extern "C" {
 
 #define LOCKSTEP_VERSION "0.1.0"
 
-/* The version of the library that was loaded, such as "0.1.0". */
+/* The version of the library that was loaded, such as "0.1.0". Static, never NULL, any thread. */
 LS_EXPORT const char *ls_version(void);
 
 #ifdef __cplusplus

@@ -114,7 +114,8 @@ LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint6
 /* Receives a message into memory of the library. If it was sent with ls_send_block, *block is the
  * sender's own block, if the sender is on this host; otherwise it is a new block of ls_alloc. The
  * caller frees it with ls_free on this group before the group is closed, and cannot pass it to
- * ls_send_block. *block is NULL on failure. */
+ * ls_send_block. *block is NULL on failure. With a handle or a callback, and in a batch, *block is
+ * NULL until the operation is complete; the caller keeps that variable valid until then. */
 LS_EXPORT LS_CHECKED ls_status ls_recv_block(ls_group *group, void **block, uint64_t count,
 					     ls_dtype dtype, int src,
 					     const struct ls_call_options *options);

@@ -92,9 +92,9 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 /* Blocks until the operation is complete and returns its status. After timeout_ms it returns
  * LS_PENDING: the operation continues, and may be waited for again. timeout_ms 0: no limit to the
  * wait (the operation has a time limit of its own). Any thread, any number of times. A signal
- * handler fails the group with LS_INTERRUPTED, as in a blocking call; in a group that was opened
- * with resume_after_signals, ls_wait returns LS_PENDING instead (group.h). Errors of its own:
- * LS_BAD_ARGUMENT, LS_FORKED. */
+ * handler that was installed without SA_RESTART fails the group with LS_INTERRUPTED, as in a
+ * blocking call; in a group that was opened with resume_after_signals, ls_wait returns LS_PENDING
+ * instead (group.h). Errors of its own: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_request *request, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
@@ -109,11 +109,11 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int coun
 
 /* Frees the handle; NULL is allowed. The operation itself continues. If it is a send that can never
  * be received, because its peer has died or left, the group fails. Freeing a handle whose status
- * was never read warns once: a failure would pass unseen. ls_wait, ls_wait_any, ls_test and a
- * callback read it. Free every handle before ls_group_close, exactly once for each call that
- * returned one. Two calls may return the same pointer, because short messages that complete at once
- * share a handle: so never use the pointer as a key. A call with a handle that was freed already
- * prints a message, and does nothing, until another operation gets the same handle. */
+ * was never read warns, once for each call site: a failure would pass unseen. ls_wait, ls_wait_any,
+ * ls_test and a callback read it. Free every handle before ls_group_close, exactly once for each
+ * call that returned one. Two calls may return the same pointer, because short messages that
+ * complete at once share a handle: so never use the pointer as a key. A call with a handle that was
+ * freed already prints a message, and does nothing, until another operation gets the handle. */
 LS_EXPORT void ls_request_free(ls_request *request);
 
 #ifdef __cplusplus

@@ -37,7 +37,8 @@ struct ls_sampler_options {
 /* Opens a sampler over samples 0 to length - 1, at epoch 0. Shuffling takes 8 bytes for each
  * sample. Only rank and size are read from `group`, which may be NULL if num_replicas is given; the
  * sampler may outlive it.
- * Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY; *out is NULL. */
+ * Errors: LS_BAD_ARGUMENT (also if length is above 2^53), LS_OUT_OF_MEMORY, LS_FORKED (in a forked
+ * child, with num_replicas 0); *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 					       const struct ls_sampler_options *options,
 					       ls_sampler **out);

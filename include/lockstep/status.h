@@ -28,7 +28,7 @@ typedef enum ls_scope {
 	LS_SCOPE_NONE,    /* nothing */
 	LS_SCOPE_CALL,    /* only this call; retry it differently */
 	LS_SCOPE_OP,      /* this operation; the group continues to work */
-	LS_SCOPE_GROUP,   /* the group: close it; see "Reopening" in group.h */
+	LS_SCOPE_GROUP,   /* the group: close it, if there is one; see "Reopening" in group.h */
 	LS_SCOPE_PROCESS, /* the process: exit */
 } ls_scope;
 
@@ -39,11 +39,11 @@ LS_EXPORT const char *ls_status_name(ls_status status);
 LS_EXPORT const char *ls_status_text(ls_status status);
 
 /* Copies to `out` the message that the last failed call of this thread printed on standard error,
- * without rank and id, and forgets it: for languages whose errors carry a text. Returns the full
- * length of the message, which may be above `bytes` - 1: the copy is truncated to `bytes`, NUL
- * included. 0: no call of this thread has failed with a message since the last ls_last_error. `out`
- * may be NULL with `bytes` 0: then the call forgets the message only. Why a group has failed is in
- * ls_group_failure. */
+ * without rank and id, and forgets it: for languages whose errors carry a text. The thread has kept
+ * at most 1,023 bytes of the message. Returns how many it has kept, which may be above `bytes` - 1:
+ * the copy is truncated to `bytes`, NUL included. 0: no call of this thread has failed with a
+ * message since the last ls_last_error. `out` may be NULL with `bytes` 0: then the call forgets the
+ * message only. Why a group has failed is in ls_group_failure. */
 LS_EXPORT size_t ls_last_error(char *out, size_t bytes);
 
 /* Any thread. LS_SCOPE_PROCESS for a number that is no status. */

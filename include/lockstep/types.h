@@ -71,7 +71,7 @@ typedef enum ls_reduce_op {
 #undef X
 } ls_reduce_op;
 
-/* Bytes of one element, 0 for a number that is no dtype. */
+/* Bytes of one element, 0 for a number that is no dtype. Any thread. */
 LS_EXPORT size_t ls_dtype_bytes(ls_dtype dtype);
 
 #ifdef __cplusplus
