@@ -65,7 +65,7 @@ static void a_group_that_ends(void **state)
 	fixture->segments[0][CAUSE] = 1;
 	assert_true(collect(fixture, 0)->calls_back);
 	fixture->segments[0][CAUSE] = 0;
-	/* Somebody works out why; unless he can do nothing more. */
+	/* Another rank works out the cause, unless it is stopped. */
 	fixture->segments[0][CLAIM] = 3;
 	assert_true(collect(fixture, 0)->calls_back);
 	fixture->sources[2].process = DIAGNOSE_PROCESS_STOPPED;

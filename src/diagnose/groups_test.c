@@ -70,10 +70,10 @@ static void an_old_mismatch_hides_nothing(void **state)
 	assert_int_equal(test_bits(got.culprits), 3);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_non_null(strstr(text, "as #3 of group 5 (ranks 0 and 1): rank 0 all-reduce"));
-	/* When nobody waits any more it is what there is to tell. */
+	/* When no rank waits any more, the mismatch is what there is to report. */
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
-	/* And once one of them has closed it, it is history; unless his job ended with it. */
+	/* Once one of the ranks has closed the group it is history, unless that rank has left the job. */
 	job->ranks[0].groups[0].state = TRACE_GROUP_CLOSED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
 	job->ranks[0].left = true;
@@ -380,7 +380,7 @@ static void how_a_wait_ends(void **state)
 	collect(fixture, 0);
 	assert_false(thread->stable);
 	atomic_store(cause, id);
-	/* Whoever has closed it is told so. */
+	/* The snapshot shows that the rank has closed it. */
 	atomic_store(&entry->state, TRACE_GROUP_CLOSED);
 	assert_true(diagnose_has_left(collect(fixture, 0), 55));
 	assert_false(diagnose_has_left(collect(fixture, 0), 1));

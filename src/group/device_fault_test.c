@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Devices that fail, stand still, or are taken away: a call ends only when the device has let go;
- * what a driver fails with, and what a call waits for, is told with the operation. */
+ * what a driver fails with, and what a call waits for, is in the report of the operation. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -178,19 +178,19 @@ static void test_answers(void **state)
 	(void)state;
 	struct test_job *job = test_job_open(3);
 	struct transport_team *me = &job->ranks[1].team;
-	struct transport_cma *his = &job->ranks[2].transport.segment->cma;
+	struct transport_cma *theirs = &job->ranks[2].transport.segment->cma;
 	/* As if rank 2 had not tried yet: no, but not for good. */
-	atomic_store(&his->probed, 0);
+	atomic_store(&theirs->probed, 0);
 	assert_false(transport_reads_me(me));
 	assert_false(transport_reads_me(me));
-	atomic_store(&his->probed, 1);
+	atomic_store(&theirs->probed, 1);
 	assert_true(transport_reads_me(me));
-	atomic_store(&his->readable[0], 0);
+	atomic_store(&theirs->readable[0], 0);
 	assert_true(transport_reads_me(me));
 	/* Another rank has not asked yet, and only its own bit counts for it. */
-	atomic_store(&his->readable[0], ~UINT64_C(1));
+	atomic_store(&theirs->readable[0], ~UINT64_C(1));
 	assert_false(transport_reads_me(&job->ranks[0].team));
-	atomic_store(&his->readable[0], 7);
+	atomic_store(&theirs->readable[0], 7);
 	assert_false(transport_reads_me(&job->ranks[0].team));
 	assert_true(transport_reads_me(&job->ranks[2].team));
 	test_job_close(job);

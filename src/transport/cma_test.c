@@ -302,13 +302,13 @@ static void test_nonsense(void **state)
 	static const uint64_t odd[] = {0, 1, UINT32_MAX, INT64_MAX, UINT64_MAX, 4096, 7};
 	struct test_job *job = test_job_open(2);
 	struct transport *transport = &job->ranks[0].transport;
-	struct transport_cma *his = &job->ranks[1].transport.segment->cma;
+	struct transport_cma *theirs = &job->ranks[1].transport.segment->cma;
 	struct capture capture;
 	capture_begin(&capture);
 	for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
 		for (size_t j = 0; j < sizeof odd / sizeof odd[0]; j++) {
-			atomic_store(&his->pid, odd[i]);
-			atomic_store(&his->address, odd[j]);
+			atomic_store(&theirs->pid, odd[i]);
+			atomic_store(&theirs->address, odd[j]);
 			transport_probe(transport, true);
 			assert_int_equal(atomic_load(&transport->segment->cma.readable[0]), 1);
 		}
@@ -317,9 +317,9 @@ static void test_nonsense(void **state)
 	 * is it another rank of the job. */
 	uint64_t word = 42;
 	const uint64_t *words[] = {&word, transport->word};
-	atomic_store(&his->pid, (uint64_t)getpid());
+	atomic_store(&theirs->pid, (uint64_t)getpid());
 	for (size_t i = 0; i < 2; i++) {
-		atomic_store(&his->address, (uintptr_t)words[i]);
+		atomic_store(&theirs->address, (uintptr_t)words[i]);
 		transport_probe(transport, true);
 		assert_int_equal(atomic_load(&transport->segment->cma.readable[0]), 1);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is lost is told of once, whoever of both asks first, and only once the owner has ended. */
+ * A lost message is reported once, by whichever of the two ranks looks first, and only after its
+ * owner has ended. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -235,7 +235,7 @@ static void test_rts_slots(void **state)
 			assert_false(transport_mail_claim(rts, use, pieces, &piece));
 			assert_int_equal(transport_mail_close(rts, use, pieces), 10);
 		}
-		/* Who is late does nothing to a use that is not his. */
+		/* A late claim changes nothing of a later use. */
 		assert_false(transport_mail_claim(rts, use - 1, pieces, &piece));
 		assert_int_equal(transport_mail_close(rts, use - 1, pieces), 0);
 		transport_mail_rts_free(&ends->out, index, use - 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * diagnose_rank FOLDER: a rank that calls some all-reduces, in the phase "step". Then the last rank
  * makes the file `going` in FOLDER and waits for the file `go`, while all others wait in one more
- * all-reduce. Before that all hosts have heard each other, as nobody misses a host that he has
- * never heard. With CYCLE set each rank receives from the next one instead, and nobody sends. */
+ * all-reduce. Before that all hosts have heard each other, as no host misses one that it has never
+ * heard. With CYCLE set each rank receives from the next one instead, and none sends. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is
  * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some, and
- * for so long that hosts have heard each other: nobody misses a host that he has never heard. With
+ * for so long that hosts have heard each other: no host misses one that it has never heard. With
  * LINGERS set it keeps a group that has failed open until there is a file `stop`. With MOVES set
  * each step also moves long payloads between hosts: `messages` of the second half of the ranks to
  * the first, or a `scatter` of the last rank. With STOPS set that rank stops itself soon after it

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The end of a group: last collectives that differ, in which every rank only gives, so that none of
- * them looks at another; and groups that are forgotten. */
+ * The end of a group: last collectives that differ, in which every rank only gives data, so that
+ * none compares its call with those of others; and groups that are left open. */
 #include <string.h>
 
 #include "caught.h"
@@ -189,7 +189,7 @@ void blocking_finds_what_differs(struct runner_rank *self)
 enum { WAITS, STAYS, GONE, WAYS };
 
 /* The first member makes a call fewer, to which the others would only give. WAITS: they call it
- * once he has closed the group. STAYS: they have called it, and are in the group. GONE: they have
+ * once it has closed the group. STAYS: they have called it, and are in the group. GONE: they have
  * closed it, too. */
 static void miss(struct runner_rank *self, ls_group *group, int way)
 {
