@@ -97,7 +97,7 @@ void ddp_unused_is_named(struct runner_rank *self)
 	ready_but_forgotten(&f, self);
 	double begin_s = now_s();
 	GIVES(LS_ABORTED, ls_ddp_finish(f.ddp));
-	CHECK(now_s() - begin_s < 1 * RUNNER_SLOWNESS);
+	CHECK(now_s() - begin_s < 1.0 * RUNNER_PATIENCE);
 	snprintf(want, sizeof want,
 		 "parameters 'p8' and 'p3' were not ready on rank %d when it finished its backward "
 		 "pass",
