@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a report says to do, and which message nearly fits, where a receive meets nothing. */
+ * What a report advises if a receive matches no message, and which message it names as nearly
+ * matching. */
 #include <string.h>
 
 #include "caught.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that run beside the caller: handles, callbacks, many in flight, several threads, and
- * what becomes of them when something goes wrong or the group is closed. */
+ * Nonblocking operations: handles, callbacks, many in flight, several threads; and how they end if
+ * a rank fails or the group is closed. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Two threads of rank 0 that wait for messages: one already sleeps, until rank 1 sends, when the
- * other begins. The first makes progress on the messages of both. The second learns whatever
- * happens to its own. */
+ * other begins. The first makes progress on the messages of both. The second still learns of each
+ * event that ends its own wait. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The warning of ranks that all send before they receive, which goes well only with short messages:
- * it comes where that is certain, once for each place, and nowhere else. */
+ * The warning of ranks that all send before they receive, which works only with short messages. It
+ * comes where that is certain, once for each call site, and nowhere else. */
 #include <string.h>
 
 #include "buffered.h"

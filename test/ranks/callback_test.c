@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Calls in a completion callback that would wait. */
+ * Calls in a completion callback that would have to wait. */
 #include <sched.h>
 #include <stdatomic.h>
 

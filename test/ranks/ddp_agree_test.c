@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Models that are not the same on all ranks: every rank is told, one message names the first
- * parameter that differs, and the group goes on. */
+ * Models that differ between ranks: every rank gets the error, one message names the first
+ * parameter that differs, and the group continues to work. */
 #include <stdio.h>
 
 #include "caught.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Gradient averaging when ranks do not fit together: one forgets a parameter, is late, dies,
- * closes, or holds back while others average. Nobody is left waiting, and what is said names the
+ * closes, or holds back while others average. No rank waits forever, and the message names the
  * rank. */
 #include <math.h>
 #include <signal.h>

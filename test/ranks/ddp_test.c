@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Gradient averaging: the same gradients as one rank alone would have, whatever the buckets, the
- * order in which parameters become ready, and the threads. */
+ * Gradient averaging: the same gradients as one rank alone would have, for all buckets, all orders
+ * in which parameters become ready, and all threads. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank dies while long payloads come from it. Its peers notice by the payloads, which end, or by
- * its end; either way they say that it died. And ranks that are gone though their processes live.
- */
+ * A rank dies while its peers receive long payloads from it. They notice that the payloads end, or
+ * that the rank has ended; in both cases they report its death. And ranks that have ended although
+ * their processes live. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that are too long for a slot, and whose send is over without a receive all the same: in
- * which cases that holds, and that nothing is lost when their sender has gone. */
+ * Messages that are too long for a slot, and whose send is complete without a receive all the same:
+ * when that holds, and that no message is lost if its sender has gone. */
 #include <signal.h>
 #include <stdlib.h>
 

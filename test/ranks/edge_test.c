@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that have gone on for weeks: numbers beyond what their words hold at a time. */
+ * Groups after weeks of use: sequence numbers beyond the bits of the words that hold them. */
 #include <stdlib.h>
 
 #include "mailbox/mailbox_private.h"

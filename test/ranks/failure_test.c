@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What every rank gets when something goes wrong: time-outs, aborts, ranks that left or died, calls
- * that do not fit together. Which rank the report blames, and that the group is closed for good. */
+ * What every rank gets in a failure: time-outs, aborts, ranks that left or died, calls that do not
+ * match. Which rank the report blames, and that the group stays failed. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that cannot be made, and groups that fail: what each rank is told, and that other groups
- * go on. */
+ * Groups that cannot be made, and groups that fail: which status each rank gets, and that other
+ * groups continue to work. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

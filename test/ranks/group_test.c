@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups made from groups: who is in them, what they compute, and that they take nothing with them
- * when they are closed. */
+ * Groups made from groups: their members, their results, and that closing them leaves nothing
+ * behind and takes nothing away. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Uneven inputs: ranks that run out shadow the others, in general and with gradient averaging; or
- * all ranks are told. */
+ * Uneven inputs: ranks that run out of batches shadow the others, in general and with gradient
+ * averaging; or all ranks get an error. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What does not depend on each other does not wait for each other, shown by what is over and what
- * is not: no test here measures time. And nothing is made for a pair of ranks when it first
- * talks. */
+ * Independent operations do not wait for each other. The tests see that by which operations are
+ * complete and which are not, and measure no time. And nothing is made for a pair of ranks when it
+ * first exchanges a message. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A thread that waits is not woken by what other threads of its rank do. */
+ * Other threads of a rank do not wake a thread that waits. */
 #include <unistd.h>
 
 #include "process.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that nobody receives: said once, by whoever closes the group when that is certain, and
- * only then. */
+ * Messages that no rank receives: reported once, by the rank that closes the group when that is
+ * certain, and only then. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_group_from_members that is ended while some of the members are in it, and what else goes on
- * meanwhile. Rank 1 comes last: it sees that the others have told it their lists. */
+ * ls_group_from_members that ends while some of the members are in it, and other operations that
+ * continue meanwhile. Rank 1 comes last: it sees that the others have sent it their lists. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

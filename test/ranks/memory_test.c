@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where buffers lie: shared memory that the program registers, and plain memory that the system
- * does not let peers read. Results are the same everywhere; what differs is whether anything was
- * copied. */
+ * does not let peers read. Results are the same everywhere; only the copies differ. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How sends and receives end before they have met their other half: time-outs, signals, a group
- * that is closed or aborted too early, a forked child. */
+ * How sends and receives end that have not been matched: time limits, signals, a group that is
+ * closed or aborted too early, a forked child. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives whose peer dies, leaves, is too late or gives up, in every way to wait for
- * them: in the call, by a handle, of any source, by a callback, for room. */
+ * Sends and receives with a peer that dies, leaves, is too late or gives up. The rank waits for
+ * them in every way: in the call, by a handle, of any source, by a callback, for room. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives that run beside the caller: any source and tag, windows of them, batches,
- * probes, taking back, hand over, and what goes on while nobody waits. */
+ * Nonblocking sends and receives: any source and tag, many at once, batches, probes, cancels,
+ * blocks, and progress while no thread waits. */
 #include <stdlib.h>
 #include <string.h>
 

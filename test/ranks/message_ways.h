@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One send or receive, waited for in every way there is. */
+ * One send or receive, awaited in every way that there is. */
 #ifndef TEST_RANKS_MESSAGE_WAYS_H
 #define TEST_RANKS_MESSAGE_WAYS_H
 

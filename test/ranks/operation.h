@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Any operation of the public face, on buffers whose content is known: what each rank gives, what
- * it must get, and that nothing else was touched. Each rank may pass its buffers as it likes. */
+ * Any public operation on buffers with known content: what each rank gives, what it must get, and
+ * that nothing else was touched. Each rank may pass its buffers as it likes. */
 #ifndef TEST_RANKS_OPERATION_H
 #define TEST_RANKS_OPERATION_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Send and receive: every size, tags in any order, oneself, all ranks at once, beside
- * collectives. */
+ * Send and receive: every size, tags in any order, to oneself, all ranks at once, while collectives
+ * run. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that only ask, again and again, and never block: they learn that whom they wait for has
- * died or left. And who does not even ask learns it from his next call. */
+ * Ranks that poll (ls_test, ls_iprobe) and never block: a poll reports that the peer has died or
+ * left. A rank that does not poll gets the status from its next call. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>

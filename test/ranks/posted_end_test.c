@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How short receives end that are posted when a rank or the group does, or when their time limit
- * comes. */
+ * How short receives that are posted end: by the end of a rank or of the group, or at their time
+ * limit. */
 #include <sched.h>
 #include <signal.h>
 #include <string.h>

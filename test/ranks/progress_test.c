@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank, which goes on with what no thread of the program waits for, in all
- * groups at once. */
+ * The progress thread of a rank: in all groups at once it makes progress on operations that no
+ * thread of the program waits for. */
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>

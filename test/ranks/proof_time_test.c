@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * No deadlock, as something beside the waits ends by itself: a message with a time limit of its
- * own, or one that needs who has left. Its callback wakes a thread, or its group ends and with it
- * another wait. Or a signal comes, or a thread that never calls wakes by itself. And what is told
+ * There is no deadlock, because something outside the waits ends by itself: a message with a time
+ * limit of its own, or one that needs a member that has left, whose callback then wakes a thread or
+ * whose group then fails; a signal; a thread that wakes without a call. Also: what the report says
  * of a deadlock that was proved while such a thread slept. */
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Random programs of a few operations each, over all kinds, dtypes, ops, roots and counts, in
- * memory of all sorts, blocking or beside the caller; what comes out is compared with the
- * reference. A case depends on nothing but the test's name, the seed and its number, so that it can
- * be run again alone. */
+ * memory of all sorts, blocking or not; results are compared with the reference. The test's name,
+ * the seed and a number determine a case, so that it can be repeated alone. */
 #include <string.h>
 
 #include "generator.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What reports say where much of what they are about is gone, or where nobody waits in what holds
- * the others up. */
+ * What reports say when most records of their subject are gone, or when no thread waits in the
+ * operation that holds up the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

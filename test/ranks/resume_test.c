@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups whose waits are taken up again after a signal, as a language needs whose handlers run
+ * Groups in which a wait ends for a signal and is resumed, as languages need whose handlers run
  * between calls. */
 #include <pthread.h>
 #include <sched.h>

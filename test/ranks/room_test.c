@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All 64 places of a ring, or all its RTS slots, are in use: one more message goes as soon as any
- * of them is free, whoever frees it, and in which order. */
+ * All 64 slots of a ring, or all RTS slots, are in use: one more message is sent as soon as any
+ * slot is free, whichever rank or thread frees it, in any order. */
 #include <sched.h>
 
 #include "process.h"

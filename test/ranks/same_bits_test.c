@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether all ranks get the same bits of what cannot be exact, and get them again: from other
- * memory, in place, beside the caller, and in another group. */
+ * All ranks get the same bits of results that cannot be exact, and get them again: from other
+ * memory, in place, nonblocking, and in another group. */
 #include <string.h>
 
 #include "operation.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The reference matcher on programs made by hand, whose outcome is known. */
+ * The reference matcher on programs made by hand, with known outcomes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The random schedules: the same on every rank, judged as what they are, and of every sort. */
+ * The random schedules: the same on every rank, with the outcome that was asked for, and of every
+ * sort. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs one rank of a schedule; see schedule_run.h. A message says of itself in its first 8 bytes
- * who sent it, to whom, with which tag, and the how-manieth of these it is; so does whatever
- * follows. */
+ * Runs one rank of a schedule; see schedule_run.h. The first 8 bytes of a message say which rank
+ * sent it, to which, with which tag, and its number among these; all further bytes say the same. */
 #include "schedule_run.h"
 
 #include <stdio.h>

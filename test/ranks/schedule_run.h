@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Runs the program of one rank of a schedule (schedule.h) on a group, on buffers whose content
- * tells where it comes from. */
+ * shows where it comes from. */
 #ifndef TEST_RANKS_SCHEDULE_RUN_H
 #define TEST_RANKS_SCHEDULE_RUN_H
 

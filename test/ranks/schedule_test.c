@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Random schedules on real ranks, against the reference matcher: what it says comes to its end
- * does, with the messages it says and without a word; what it says is a deadlock is reported, with
- * a cycle that is there. */
+ * Random schedules on real ranks, compared with the reference matcher: an operation that it says
+ * completes does so, with the message that it names, and without any report; a deadlock that it
+ * finds is reported, with a true cycle. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>

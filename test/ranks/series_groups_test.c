@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Under LOCKSTEP_P2P=serial: sends that wait for their turn behind one that goes to somebody else,
- * or is of another group, whose members are others, or other ones of whom are gone. */
+ * LOCKSTEP_P2P=serial: sends that wait for their turn behind a send to another peer, or in another
+ * group, which has other members, or of which other members are gone. */
 #include <sched.h>
 
 #include "tests.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Under LOCKSTEP_P2P=serial: one send of a rank at a time, in the order of its calls, whoever
- * begins it. A long one that nobody receives holds up those behind it, and nothing else. */
+ * LOCKSTEP_P2P=serial: one send of a rank at a time, in the order of its calls, whichever thread
+ * begins it. A long send that no rank receives holds up those behind it, and nothing else. */
 #include <sched.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short messages, which are over before they are operations: what they must not do that operations
- * do not. */
+ * Short messages, which are complete before they become operations: what the short path must do as
+ * the general path does. */
 #include <sched.h>
 
 #include "caught.h"

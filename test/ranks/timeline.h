@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What all ranks of a test did when, as lockstep trace draws it: for a test whose subject is who
- * waits for whom. It draws before it fails, and what it prints is shown then. */
+ * What all ranks of a test did when, as lockstep trace draws it: for tests of which ranks wait for
+ * which. Call it before the test fails: what it prints is shown then. */
 #ifndef TEST_RANKS_TIMELINE_H
 #define TEST_RANKS_TIMELINE_H
 

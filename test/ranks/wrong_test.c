@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Wrong arguments of every collective: each is refused with the documented status, alone and at
- * once, and the group goes on as if nothing had been called. */
+ * Wrong arguments of every collective: each is refused with the documented status, on that rank
+ * alone and at once, and the group continues as if there had been no call. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
