@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Secret files that can and cannot be used, and tags: the right one, and each way to be another
- * one. */
+ * Secret files that can be used, and files that cannot; tags: the right one, and each way to differ
+ * from it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Locks: the mask, mutual exclusion, and that each violation is said and ends the process. */
+ * Locks: the mask, mutual exclusion, and that each violation is reported and ends the process. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

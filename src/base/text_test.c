@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which characters are shown, and what becomes of the others. */
+ * Which characters are printed as they are, and how the others are replaced. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a peer does between two reads of who waits for it. Whether it has ended, or the group has
- * failed, is read from a page that may not be read: the handler is the peer. */
+ * A peer that changes its state between two reads by the rank that waits for it. Whether it has
+ * ended, or the group has failed, is read from a page that may not be read: the handler plays the
+ * peer. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Slots: who has one and for how long, threads that end before and after their wait table, more
- * threads than slots, threads that serve several ranks. */
+ * Slots: which thread has one and for how long, threads that end before and after their wait table,
+ * more threads than slots, threads that serve several ranks. */
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>

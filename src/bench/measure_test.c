@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The check must see every wrong element, and the clock must tell the slowest rank's time. The
+ * The check must see every wrong element, and the clock must give the slowest rank's time. The
  * runtime is one rank of a made-up job: what peers would send follows from this rank's own data. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The table by itself. */
+ * The table of collectives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

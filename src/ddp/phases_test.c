@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who is named as straggler, with what cost, from tables of times; and how the report says it. */
+ * Which rank is named as straggler, with what cost, from tables of times; and the words of the
+ * report. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ends by itself beside the waits of a rank: three ranks that wait for each other in a ring,
- * and what rank 0 has under way besides. */
+ * Operations that end by themselves outside the waits of a rank: three ranks wait for each other in
+ * a ring, and rank 0 has other operations under way. */
 #include "diagnose/collect_fixture.h"
 
 enum { OTHER = 7, CLAIM = 8, CAUSE = 9 }; /* a group, and words of the segment of rank 0 */

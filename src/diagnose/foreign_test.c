@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks with a thread in a foreign call: nothing is proved that needs this thread, and reports name
- * the call. */
+ * Ranks with a thread in a foreign call: no proof relies on this thread, and reports name the call.
+ */
 #include "base/seqlock.h"
 #include "diagnose/collect_fixture.h"
 #include "diagnose/job_fixture.h"

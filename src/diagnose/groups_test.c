@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Jobs with several groups: a verdict is on one, whatever has become of the others; a cycle may go
- * through some; ranks are told as those of the world, and operations with their group. */
+ * Jobs with several groups: a verdict is on one, whatever the state of the others; a cycle may go
+ * through several; reports give ranks their numbers in the world, and operations their group. */
 #include <pthread.h>
 #include <sched.h>
 

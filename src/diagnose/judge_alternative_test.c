@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Waits for any of several things, of which one may need several ranks. */
+ * Waits for any of several events, one of which may need several ranks. */
 #include "diagnose/job_fixture.h"
 
 static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Deadlocks of ranks that have callbacks under way: three ranks in a ring, and what each of them in
- * turn has besides. */
+ * Deadlocks of ranks with callbacks under way: three ranks in a ring, each of which in turn has one
+ * more operation. */
 #include "diagnose/job_fixture.h"
 
 /* What the rank would see to by itself, for others of these ranks. */

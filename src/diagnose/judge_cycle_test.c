@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Deadlocks: what is one, and above all what is none. */
+ * Deadlocks: which waits are one, and above all which are not. */
 #include "diagnose/job_fixture.h"
 
 static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,

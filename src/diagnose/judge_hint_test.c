@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a hint changes: the verdict agrees with what the hinting rank's call returns, and the
- * snapshot still says who is to blame. */
+ * snapshot still decides which rank is to blame. */
 #include "diagnose/job_fixture.h"
 
 static struct diagnose_hint hint_of(ls_status status, int rank, int peer)

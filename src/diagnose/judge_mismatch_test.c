@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Mismatches: every field, every number of ranks, who is blamed and when nobody is, and the exact
- * words of each. */
+ * Mismatches: every field, every number of ranks, which rank is blamed and when none is, and the
+ * exact words of each. */
 #include "diagnose/job_fixture.h"
 
 static const int sizes[] = {2, 3, 4, 5, 64};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Verdicts over jobs made by hand: who is gone, stopped or elsewhere, and who is not. */
+ * Verdicts over jobs made by hand: which ranks are gone, stopped or elsewhere, and which are not.
+ */
 #include "diagnose/job_fixture.h"
 
 static const int sizes[] = {2, 3, 4, 5, 64};

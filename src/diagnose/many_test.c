@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * As many ranks as a job may have, with traces of which little more than what is used has memory:
- * what is wrong with them is drawn, must be found, and told in a short text, within a second. */
+ * As many ranks as a job may have; their traces have memory for little more than is used. The test
+ * draws what is wrong with them; the verdict must find it, and say it in a short text, within a
+ * second. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

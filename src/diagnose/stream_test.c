@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What reports say of operations on a stream of a device: how far they are, to the letter. */
+ * What reports say of operations on a stream of a device: how far they have come, in the exact
+ * words. */
 #include "diagnose/job_fixture.h"
 
 enum { LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED, REACHED = LAUNCHED | TRACE_REACHED };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads that are in no wait table: the main thread of this very process, seen by another one, and
- * one that runs. */
+ * Threads that are in no wait table: the main thread of this very process, as another thread sees
+ * it, and one that runs. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>

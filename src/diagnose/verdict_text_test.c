@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The words of a report, to the letter, and its behaviour where there is little room. */
+ * The exact words of a report, and its behaviour where there is little room. */
 #include "diagnose/job_fixture.h"
 
 static void check(struct diagnose_snapshot *job, const struct diagnose_hint *hint, const char *want)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What two ranks that have closed a group find out from each other's numbers alone: by then no
- * entry may be left to compare. */
+ * What two ranks that have closed a group find out from each other's numbers alone: they may have
+ * no entry left to compare. */
 #include "engine/end.h"
 #include "engine/engine_fixture.h"
 

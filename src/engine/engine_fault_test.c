@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Collectives that cannot work: counts that do not fit together, entries that are nonsense, no
- * memory; and what a rank that has finished owes the others. */
+ * Collectives that cannot work: counts that do not match, entries with nonsense, no memory; and
+ * what a rank that has finished still has to do for the others. */
 #include "engine/engine_fixture.h"
 
 #include "base/capture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What engine_test does not see of fragments: their limits, payloads that are longer than the
- * arena, and entries that lie. */
+ * Fragments, as far as engine_test does not test them: their limits, payloads that are longer than
+ * the arena, and entries with false values. */
 #include "engine/engine_fixture.h"
 
 #include "engine/engine_private.h"

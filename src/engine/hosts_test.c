@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A group some of whose members are on another host: the engine sends, receives and waits as if
- * they were not. Ranks 0 and 1 are on one host, rank 2 on another; what is between the hosts is a
- * loop-back that is late and has little room. */
+ * A group with members on another host: the engine sends, receives and waits as if all were on one.
+ * Ranks 0 and 1 are on one host, rank 2 on another; a loop-back with delays and little room
+ * connects the hosts. */
 #include "engine/call_fixture.h"
 #include "op/hosts_run_fixture.h"
 

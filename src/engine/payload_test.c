@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The pages of payloads that travel with entries: how far a rank may run ahead of those who read
- * them, and that it writes over nothing that is still to be read. */
+ * The pages of payloads that travel with entries: how far a rank may run ahead of the ranks that
+ * read them, and that it overwrites nothing that is still to be read. */
 #include "engine/engine_fixture.h"
 
 static struct op broadcast_of(unsigned char *buffer, uint64_t bytes, bool root)

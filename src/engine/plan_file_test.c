@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reading the table of choices from its file: what it says, and what is said of files that are
- * none. */
+ * Reading the table of choices from its file, and the messages about files that are no table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

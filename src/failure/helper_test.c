@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The program that a helper runs here is this one, with a word that says what to do. */
+ * The program that a helper runs here is this one; its argument says what to do. */
 #include "failure/helper.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a snapshot says of a process whose parent fetches how it ended just then. */
+ * What a snapshot says of a process while its parent fetches its exit status. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * When a new group is announced to other hosts, whose members then tell of its failure once: the
- * events of the link have to find it. */
+ * When a new group is announced to other hosts, whose members report its failure only once: the
+ * events of the link have to find the group. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Batches that come to nothing: nothing else of the group changes, nor of the next one. */
+ * Batches that are abandoned: nothing else of the group changes, nor of the next batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

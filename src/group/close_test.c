@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A group that is in use by another thread is not closed: ls_group_close says who uses it. */
+ * A group that another thread uses is not closed: ls_group_close says which thread uses it. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Calls on a group after it was closed: each returns a status and says why, also when its world is
- * closed; none touches what is gone. */
+ * Calls on a group after it was closed: each returns a status and prints the reason, also when its
+ * world is closed; none touches freed memory. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Devices that fail, stand still, or are taken away: a call ends only when the device has let go;
- * what a driver fails with, and what a call waits for, is in the report of the operation. */
+ * Devices that fail, stand still, or are taken away. A call ends only when the device no longer
+ * uses its buffers; the report of the operation has the driver's error, and what a call waits for.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

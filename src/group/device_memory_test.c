@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Collectives and messages on memory of a device that is late, and that the processor cannot touch:
- * results are the host's, bit by bit. */
+ * results have the same bits as on the host. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An engine that is not the processor, below groups that know nothing of it: a thread per rank
- * plays a device, which adds up when it is let, and takes its time to be cut short. */
+ * An engine that is not the processor, below groups that know nothing of it: a thread for each rank
+ * plays a device, which adds up when the test lets it, and takes its time to abort. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

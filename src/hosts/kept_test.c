@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the link keeps back between two hosts with a rank each: when it goes, although the thread
- * that would push it in the end is not there; and what it keeps of a payload after a failure. */
+ * Notes that the link keeps back between two hosts with a rank each: when they are sent, although
+ * the thread that would push them in the end is not there; and which parts of a payload the link
+ * keeps after a failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

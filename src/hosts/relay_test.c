@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Two ranks on two hosts. What the link keeps back, and a thread leaves to one that just pushes: it
- * goes, too; the other thread is played by this one. What a peer must not write (mirror.c); and how
- * the ranks part (parting.c). */
+ * Two ranks on two hosts. A thread leaves notes that the link keeps back to a thread that just
+ * pushes: they are sent, too; this thread plays both. What a peer must not write (mirror.c); and
+ * how the ranks part (parting.c). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Answers for commands, as they should be and damaged: two ranks, of which one is on another host.
- * The answers lie in files of this process, where the search of /proc finds them. */
+ * Answers for commands, right and damaged: one of the two ranks is on another host. The answers lie
+ * in files of this process, where the search of /proc finds them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is said of operations that leave something open, or are on a stream. */
+ * What is printed of operations that leave something open, or are on a stream. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All kernels that this processor runs against a reference that goes element by element, bit by
- * bit: every type and operation, odd counts, buffers aligned to their numbers only, targets that
- * are sources, plain and nontemporal. */
+ * All kernels that this processor can run, compared bit by bit with a reference that takes one
+ * element after the other: every type and operation, odd counts, buffers aligned to their elements
+ * only, targets that are sources, plain and nontemporal stores. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What each type can do; every value of float16 and bfloat16, and how results are rounded to them;
- * bools; scaling; which kernels are chosen. By all kernels that this processor runs. */
+ * What each type supports; every value of float16 and bfloat16, and how results are rounded to
+ * them; bools; scaling; which kernels are chosen. By all kernels that this processor can run. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

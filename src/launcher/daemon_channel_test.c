@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Frames and the greeting, as they come: whole, in pieces, and wrong. */
+ * Frames and the greeting: whole, in pieces, and wrong. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

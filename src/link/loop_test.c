@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The loop-back is a link as every other is. */
+ * The loop-back keeps the contract of a link. */
 #include "link/contract_fixture.h"
 #include "link/loop_fixture.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Cancels of messages to another host, in drawn orders: beside their match, their payload, and the
- * next use of what they used. Rank 0 sends, rank 1 on another host receives; one thread plays both,
- * and those that make progress on their links. */
+ * Cancels of messages to another host, in random orders: beside their match, their payload, and the
+ * next use of their slots. Rank 0 sends, rank 1 on another host receives; one thread plays both,
+ * and the threads that make progress on their links. */
 #include "mailbox/mailbox_fixture.h"
 #include "op/hosts_unit_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages of a group some of whose members are on another host. Ranks 0 and 1 are on one host,
- * rank 2 on another; what is between the hosts is a loop-back that is late and has little room. */
+ * Messages of a group with members on another host. Ranks 0 and 1 are on one host, rank 2 on
+ * another; a loop-back with delays and little room connects the hosts. */
 #include "mailbox/mailbox_fixture.h"
 #include "op/hosts_run_fixture.h"
 #include "hosts/hosts_private.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Long sends of plain memory by a call that blocks: the block has a few places, which the source
- * uses again as soon as the receiver has copied what was there. Two ranks, step by step in one
+ * uses again as soon as the receiver has copied their last content. Two ranks, step by step in one
  * thread. */
 #include "mailbox/mailbox_private.h"
 #include "mailbox/mailbox_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short sends that find the ring full, short receives that are posted at once, and which complete
- * operations are handed out together. */
+ * operations are returned together. */
 #include "mailbox/mailbox_private.h"
 #include "mailbox/mailbox_fixture.h"
 

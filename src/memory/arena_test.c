@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What other ranks see of an arena: views, their bounds, and taking memory away from them while
- * they still write. A second mapping of the file in this process stands for a peer. */
+ * What other ranks see of an arena: views, their bounds, and how it takes memory away from them
+ * while they still write. A second mapping of the file in this process stands for a peer. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

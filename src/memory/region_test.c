@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Regions: what may be registered, where its buffers lie, and what a peer may say of its own. */
+ * Regions: what may be registered, where its buffers lie, and what a peer may claim of its own. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

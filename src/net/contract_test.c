@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * UCX is a link as every other is: over TCP and the loop-back device, all ends in this process. */
+ * UCX keeps the contract of a link: over TCP and the loop-back device, with all ends in this
+ * process. */
 #include "link/contract_fixture.h"
 #include "net/net.h"
 

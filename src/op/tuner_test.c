@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which stores are chosen, with costs that the test makes up: each use ends as if it had begun so
- * long ago. */
+ * Which stores are chosen, with costs that the test makes up: it sets the begin of each use back by
+ * its cost. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

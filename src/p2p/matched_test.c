@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the caller of a receive gets, without ranks. */
+ * The envelope that the caller of a receive gets, without ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The table of choices: what the default says, that text goes in and comes out, that
- * the first line that fits is taken, and that whatever is wrong is refused by the line. */
+ * The table of choices: its defaults, that text can be read and written back, that the first line
+ * that fits is taken, and that each wrong line is refused by its number. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

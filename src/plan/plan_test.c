@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What can be seen of plans without running them: arguments, choice, blocks, names, texts. Whether
- * the steps are right is shown by the simulator, test/model/plan_sim_test.c. */
+ * What plans show without being run: arguments, choice, blocks, names, texts. The simulator,
+ * test/model/plan_sim_test.c, shows whether the steps are right. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where two threads, two pools, or two calls meet. */
+ * Two threads, two pools, or two calls that meet. */
 #include <pthread.h>
 #include <sched.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Random programs of one thread. The device knows which stream still has work for which memory, so
- * each block is checked when it is handed out, and each segment when it is given back; at the end
- * all memory is the driver's again. And the same pool over memory of the host, whose content tells
- * whether a block is anybody else's. */
+ * each block is checked when the pool returns it, and each segment when it is given back; at the
+ * end all memory is the driver's again. And the same pool over host memory, whose content shows
+ * whether a block has two owners. */
 #include "pool/pool_fixture.h"
 
 enum { LIVE = 64, STEPS = 3000, SEEDS = 40 };

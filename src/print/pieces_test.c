@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Texts and JSON: what may come out of other processes' memory must not break what reads the
+ * Texts and JSON: no text from another process's memory may break the programs that read the
  * output. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether the program has stored to what an operation reads. */
+ * Whether the program has stored to memory that an operation reads. */
 #include <stdlib.h>
 #include <sys/mman.h>
 

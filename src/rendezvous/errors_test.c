@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
- * its text names the rank, what was expected and found, and what to do. */
+ * its text names the rank, what was expected and found, and the remedy. */
 #include <fcntl.h>
 #include <sys/resource.h>
 

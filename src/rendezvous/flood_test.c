@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods,
- * uninvited descriptors, and a process that is out of descriptors. */
+ * Strangers cannot disturb a server: random bytes, half a hello, silence, floods, uninvited
+ * descriptors, and a process that is out of descriptors. */
 #include "rendezvous/rendezvous_fixture.h"
 
 #include <dirent.h>

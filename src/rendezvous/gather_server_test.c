@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The second round at the server: in a launcher's event loop, with signed cards, with ranks that
- * take nothing. And which ranks are on one host. */
+ * read nothing. And which ranks are on one host. */
 #include "base/ranks.h"
 #include "rendezvous/gather_fixture.h"
 #include "rendezvous/server.h"

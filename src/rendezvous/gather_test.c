@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The second round, from rank to rank: all get the cards of all, or the same error, whoever fails,
- * ends, is silent or says nonsense between the rounds. */
+ * The second round, from rank to rank: all get the cards of all, or the same error, whichever rank
+ * fails, ends, is silent or sends nonsense between the rounds. */
 #include "base/ranks.h"
 #include "rendezvous/gather_fixture.h"
 

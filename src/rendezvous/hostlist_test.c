@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The first host of lists as Slurm writes them, and of others. */
+ * The first host of lists in Slurm's notation, and of other lists. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of
- * all sizes, whoever comes late. */
+ * all sizes, whichever rank comes last. */
 #include "base/ranks.h"
 #include "rendezvous/rendezvous_fixture.h"
 

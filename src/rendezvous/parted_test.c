@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * After the second round the ranks connect: what rank 0 tells the others of that, and what they get
- * if it ends without a word. */
+ * After the second round the ranks connect: what rank 0 reports of that to the others, and what
+ * they get if it ends without a report. */
 #include "rendezvous/gather_fixture.h"
 
 enum { SIZE = 4 };

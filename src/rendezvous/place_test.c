@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where to meet: every way to say it, and every way to say it wrong, with the words on standard
- * error. */
+ * Where to meet: every right way and every wrong way to say it, with the words on standard error.
+ */
 #include "rendezvous/rendezvous_fixture.h"
 
 #include <fcntl.h>

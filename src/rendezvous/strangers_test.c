@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense,
- * another version, another user. And what rank 0 does when its address is taken. */
+ * What a rank meets at an address that is not its job's: no listener, a silent one, a web server,
+ * nonsense, another version, another user. And what rank 0 does when its address is taken. */
 #include "base/ranks.h"
 #include "rendezvous/rendezvous_fixture.h"
 

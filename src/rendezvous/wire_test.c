@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The parsers: what is whole, what is not yet, and what never will be. */
+ * The parsers: what is complete, what is not yet, and what can never be. */
 #include "base/ranks.h"
 #include "rendezvous/rendezvous_fixture.h"
 

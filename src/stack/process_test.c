@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Processes that are looked into: one without an interpreter, one that may hang in the kernel, one
- * that has ended. */
+ * Reading other processes: one without an interpreter, one that may hang in the kernel, one that
+ * has ended. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

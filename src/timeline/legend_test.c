@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is said of operations that leave something open. */
+ * What the legend says of operations that leave something open. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations on streams of a device: marked in each picture, and how far those are that still
+ * Operations on streams of a device: marked in each picture, and how far those have come that still
  * run. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From records to rows, columns and words; and that what a trace says cannot break the picture. */
+ * From records to rows, columns and words; and that no content of a trace can break the picture. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

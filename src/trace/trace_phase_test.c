@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Phases: what is added to whose time, what is refused, and what a reader makes of a rank that
- * runs, has died in the middle, or lies. */
+ * Phases: which time counts for which phase, what is refused, and what a reader finds of a rank
+ * that runs, has died in the middle, or has false values. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The ring of records: what it goes round, what it does when it is full, and numbers that are taken
- * before their records are written. */
+ * The ring of records: how it wraps around, what it does when it is full, and numbers that are
+ * taken before their records are written. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Call sites: from a return address to file.c:line through the module table and the file alone, and
- * what is said when the file has no lines, was replaced, or is gone. */
+ * the text if the file has no lines, was replaced, or is gone. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

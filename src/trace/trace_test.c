@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Writing the flight recorder: who may write it, what a record says after each call, and many
- * writers beside a reader. */
+ * Writing the flight recorder: which thread may write it, what a record says after each call, and
+ * many writers beside a reader. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

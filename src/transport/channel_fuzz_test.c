@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A peer that writes anything anywhere: nothing of it may crash this rank, block it, or make it
- * touch memory outside what is mapped. Random, with fixed seeds, so that a failure comes back. */
+ * A peer that writes anything anywhere cannot crash this rank, block it, or make it touch memory
+ * outside its mappings. Random, with fixed seeds, so that a failure can be repeated. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

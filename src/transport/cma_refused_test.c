@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where plain memory of peers cannot be read, for each reason a system may have: nothing fails,
- * both sides know it, and one rank says it once. Also who is asked, and when the answer stands. */
+ * Plain memory of peers cannot be read, for each reason that a system may have: nothing fails, both
+ * sides know it, and one rank reports it once. Also which rank is asked, and when the answer is
+ * final. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

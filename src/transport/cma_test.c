@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reading a peer's plain memory: every size and alignment, memory that is not there, and processes
- * that have ended, become another program, or left their number to somebody else. */
+ * that have ended, become another program, or whose number another process now has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

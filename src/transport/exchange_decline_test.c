@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that cannot take part when the ranks connect, and whose processes go on. */
+ * Ranks that cannot take part when the ranks connect, and whose processes continue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes wrong while ranks connect; each error comes in time and names the rank. */
+ * Failures while ranks connect; each error comes in time and names the rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A root that says only after the time limit who is missing, for want of a processor. */
+ * A root that is short of processors: it says which rank is missing only after the time limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Entries as somebody outside reads them, from segments that may be damaged. */
+ * Entries as another process reads them, from segments that may be damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

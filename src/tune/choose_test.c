@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From times to a table: what is clearly faster is chosen, and nothing else; borders lie between
- * sizes; the lines can be read back. */
+ * From times to a table: only a clearly faster algorithm is chosen; borders lie between sizes; the
+ * lines can be read back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
