@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank with a simulated device, for the tests of what is said of operations on streams. All ranks
- * call an all-reduce on a stream, print "called", wait for it, and print "ended STATUS". The stream
- * of rank 1 comes to it only after SIGUSR1. With SIGUSR1 the device of rank 2 prints "busy", and
- * does nothing any more. */
+ * A rank with a simulated device, for the tests of what the program prints about operations on
+ * streams. All ranks call an all-reduce on a stream, print "called", wait for it, and print "ended
+ * STATUS". The stream of rank 1 comes to it only after SIGUSR1. After SIGUSR1 the device of rank 2
+ * prints "busy", and does nothing more. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>

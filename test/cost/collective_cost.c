@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short blocking collectives like the last one of their kind: how many instructions each takes, and
- * how many of them are locked. In a group of one rank, so that nobody has to be waited for: the
- * lane, the entry, the record and the result are all there. */
+ * how many of them are locked. In a group of one rank, which never waits: the lane, the entry, the
+ * record and the result are all there. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The report on phases names who keeps the others waiting, and in what: straggler_test.py LOCKSTEP STRAGGLER."""
+"""The report on phases names the rank that keeps the others waiting, and the phase: straggler_test.py LOCKSTEP STRAGGLER."""
 
 import json
 import os

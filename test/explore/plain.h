@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * scheduler.h on real threads and in real time, as far as programs need it: for drawn programs
- * under the thread sanitizer, and where nobody draws who goes next. There are no deaths. */
+ * under the thread sanitizer, and where no seed draws the next thread. There are no deaths. */
 #ifndef TEST_EXPLORE_PLAIN_H
 #define TEST_EXPLORE_PLAIN_H
 

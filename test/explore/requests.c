@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Receives that one thread of rank 0 posts, and that other threads wait for, ask for and cancel:
- * each one by up to two threads. Rank 1 and a thread of rank 0 itself send the messages, short ones
- * and long ones. In the end both ranks may wait for a message that nobody sends. That deadlock has
- * to be proved, whichever thread has taken in the last message before it. */
+ * Receives that one thread of rank 0 posts, and that other threads await, test and cancel: each one
+ * by up to two threads. Rank 1 and a thread of rank 0 itself send the messages, short ones and long
+ * ones. In the end both ranks may wait for a message that no rank sends. That deadlock has to be
+ * proved, whichever thread has taken in the last message before it. */
 #include <stdio.h>
 
 #include "scheduler.h"

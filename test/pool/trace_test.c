@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * trace_test FILE…: what the pool takes from the driver for a program that needs this much at its
+ * trace_test FILE…: how much the pool takes from the driver for a program that needs so much at its
  * peak. The files are allocations that training programs made (record.py); all are of one stream,
  * and the driver only hands out addresses. torch_policy.py gives the same for PyTorch's rules. */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_device_limit: what a rank takes from the driver stays below the limit, and who is told what
- * when that does not suffice. */
+ * ls_device_limit: the memory that a rank takes from the driver stays below the limit, and which
+ * call returns which error if that is not enough. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
