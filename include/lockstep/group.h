@@ -28,10 +28,11 @@
  * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed.
  * Every later call that communicates on it (collectives, sends, receives, probes, ls_batch_begin,
  * and the calls that make groups) returns the same status on every surviving rank, at once or
- * within about a second while another thread still writes the report. ls_wait and ls_test return
- * the status of their operation, ls_batch_end that of its parts. Local calls work as before:
- * ls_alloc, ls_free, ls_memory_stats, ls_deregister, ls_device_..., ls_phase_..., ls_group_abort,
- * ls_group_failure, which says why, and ls_group_close, which frees the group.
+ * within about a second (two, on several hosts) while another thread still writes the report.
+ * ls_wait and ls_test return the status of their operation, ls_batch_end that of its parts. Local
+ * calls work as before: ls_alloc, ls_free, ls_memory_stats, ls_deregister, ls_device_...,
+ * ls_phase_..., ls_group_abort, ls_group_failure, which says why, and ls_group_close, which frees
+ * the group.
  *
  * Fork: in a child that was forked without exec, a call on a group or on an operation returns
  * LS_FORKED if it returns a status. The exceptions are ls_free and ls_deregister, which do nothing
@@ -176,9 +177,9 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
 /* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group:
  * if one waits there, this call prints a message and does nothing. ls_group_abort ends such calls.
  * Local: it waits for other ranks in two cases only. It waits for the report of a failure, about a
- * second at most. And the close of the world group of several hosts waits until the other hosts
- * have what this rank sent last, at most two seconds. Peers that still need this rank get
- * LS_PEER_LEFT.
+ * second at most (two, on several hosts). And the close of the world group of several hosts waits
+ * until the other hosts have what this rank sent last, at most two seconds. Peers that still need
+ * this rank get LS_PEER_LEFT.
  *
  * Before it, free all handles of operations on the group, and close each ls_ddp and ls_join that
  * was opened on it. What a call on one of them does after the close is undefined.
@@ -203,7 +204,7 @@ LS_EXPORT void ls_group_close(ls_group *group);
  * report. The first cause stays: on a group that has failed already this does nothing and returns
  * LS_OK. All later calls of this rank on the group fail. If another thread of this rank is still
  * preparing the report of an earlier failure, these calls first wait for that report, for about a
- * second at most. */
+ * second at most (two, on several hosts). */
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
 /* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Uneven inputs: ranks have different numbers of batches. Ranks that have run out of batches
- * "shadow" the others: they call the same collectives with neutral data, so that nobody waits for
+ * "shadow" the others: they call the same collectives with neutral data, so that no rank waits for
  * them. See ls_join(3). Programs that use ls_ddp use the calls in ddp.h instead.
  *
  * Each rank calls ls_join_step before each batch, then the collectives of that batch, and

@@ -8,10 +8,9 @@
  * for other tags, other peers, other groups or collectives.
  *
  * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
- * complete (eager). The same is true of up to 4096 bytes while this rank has free cells. It has 128
- * in each group, for all its peers there. A message of up to 2112 bytes takes one until it has been
- * received, a longer one a pair. The send of a message above 4096 bytes, or of one that finds no
- * free cell, completes when the message has been received (rendezvous). Each rank may have
+ * complete (eager). The same is true of up to 4096 bytes while this rank has a free cell for the
+ * message (lockstep-p2p(7), LIMITS). The send of a message above 4096 bytes, or of one that finds
+ * no free cell, completes when the message has been received (rendezvous). Each rank may have
  * LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more send to that
  * peer waits until one of them has been received.
  *
@@ -55,8 +54,8 @@ LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint
 				       const struct ls_call_options *options);
 
 /* Receives a message from rank `src` (or LS_ANY_SOURCE) with options->tag (or LS_ANY_TAG). `count`
- * must be exactly the count of the message, not more as in MPI. Fills in options->message if it is
- * not NULL. Blocks as ls_send does. */
+ * must be the count of the message (in MPI it may be more). Fills in options->message if it is not
+ * NULL. Blocks as ls_send does. */
 LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 				       int src, const struct ls_call_options *options);
 

@@ -6,14 +6,14 @@
  * by then. *options->request is its handle. The caller must not touch the operation's buffers until
  * the operation is complete, and must not pass them to another one that writes them (with
  * LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may share buffers, as
- * they run one after the other. Counts and options are copied. Unlike MPI_Wait,
- * ls_wait and ls_test do not free the handle: ls_request_free does.
+ * they run one after the other. Counts and options are copied. Unlike MPI_Wait, ls_wait and ls_test
+ * do not free the handle: ls_request_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
  * a blocking collective also waits for those before it. A thread that waits for one of them runs
  * the queue, else the rank's progress thread does; short ones may run inside their call. Sends and
  * receives do not wait for collectives, and wait for each other only as ls_send(3) says;
- * lockstep-p2p(7) says who makes progress on them. */
+ * lockstep-p2p(7) says which thread makes progress on them. */
 #ifndef LOCKSTEP_REQUEST_H
 #define LOCKSTEP_REQUEST_H
 
@@ -82,10 +82,11 @@ struct ls_call_options {
 };
 
 /* Returns LS_PENDING while the operation is under way, then its status. Any thread. Does not wait
- * for other ranks, except for up to a second to report a failure. If `request` is a send, a receive
- * or a batch, the call also makes whatever progress is possible at once on all sends and receives
- * of the rank; it does not progress collectives. If the operation can never complete, because a
- * peer that it needs has failed or left, it ends as it would in ls_wait and the group fails.
+ * for other ranks, except for up to a second (two, on several hosts) to report a failure. If
+ * `request` is a send, a receive or a batch, the call also makes whatever progress is possible at
+ * once on all sends and receives of the rank; it does not progress collectives. If the operation
+ * can never complete, because a peer that it needs has failed or left, it ends as it would in
+ * ls_wait and the group fails.
  * Errors: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 
