@@ -73,7 +73,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 	/* When no rank waits any more, the mismatch is what there is to report. */
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
-	/* Once one of the ranks has closed the group it is history, unless that rank has left the job. */
+	/* Once a rank has closed the group it is history, unless that rank has left the job. */
 	job->ranks[0].groups[0].state = TRACE_GROUP_CLOSED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
 	job->ranks[0].left = true;
