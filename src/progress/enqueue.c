@@ -24,7 +24,7 @@ static void enter_list(struct world_device *device, struct ls_request *op)
 	lock_group_release(&device->lock);
 }
 
-void progress_stream_resume(struct ls_request *op)
+void progress_stream_leave(struct ls_request *op)
 {
 	struct world_device *device = op->group->world->device;
 	lock_group_acquire(&device->lock);
@@ -104,7 +104,7 @@ void progress_stream_discard(struct ls_request *op)
 {
 	if (!op->on_stream)
 		return;
-	progress_stream_resume(op);
+	progress_stream_leave(op);
 	op_stream_end(op->group->engine.memory, &op->base);
 }
 

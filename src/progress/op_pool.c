@@ -224,7 +224,7 @@ ls_status progress_op_complete(struct ls_request *op, ls_status status)
 {
 	bool pooled = op->pooled;
 	if (op->on_stream)
-		progress_stream_resume(op);
+		progress_stream_leave(op);
 	status = check_access(op, status);
 	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {

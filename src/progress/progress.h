@@ -164,8 +164,9 @@ bool progress_stream_is_over(const struct ls_request *op);
 void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct op_stream_words *words);
-/* The operation is complete: lets what is behind it in its stream continue. */
-void progress_stream_resume(struct ls_request *op);
+/* Removes the operation from the device's list of operations on streams. Call when it is complete,
+ * or will not be launched. */
+void progress_stream_leave(struct ls_request *op);
 /* For an operation that was prepared and will not be launched. */
 void progress_stream_discard(struct ls_request *op);
 
