@@ -277,11 +277,6 @@ int detector_agent(const struct detector *detector, int host)
 	return lately ? peer->agent : -1;
 }
 
-uint64_t detector_heard_ns(const struct detector *detector, int host)
-{
-	return detector->peers[host].heard_real_ns;
-}
-
 struct detector_past detector_past(const struct detector *detector, int host)
 {
 	const struct detector_peer *peer = &detector->peers[host];

@@ -209,8 +209,6 @@ bool detector_is_fresh(const struct detector *detector, int host);
  * time of the round trip is known; the clock there was read somewhere within it. The shortest round
  * trip counts, and the less the older it is, as clocks drift. False: nothing is known. */
 bool detector_clock(const struct detector *detector, int host, struct detector_clock *out);
-/* When that host was last heard, or else when this agent began, by the caller's clock. */
-uint64_t detector_heard_ns(const struct detector *detector, int host);
 /* What the next agent of this host must know of `host`. */
 struct detector_past detector_past(const struct detector *detector, int host);
 

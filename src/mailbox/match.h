@@ -44,12 +44,4 @@ void mailbox_match_each(const struct match_table *table,
 /* Removes a receive; the first of a queue in constant time. */
 void mailbox_match_remove(struct match_table *table, struct match_entry *entry);
 
-/* Whether a receive with the wanted source and tag matches a message. */
-static inline bool mailbox_match_fits(int32_t wanted_source, int32_t wanted_tag, int32_t source,
-				      int32_t tag)
-{
-	return (wanted_source == MATCH_ANY || wanted_source == source) &&
-	       (wanted_tag == MATCH_ANY || wanted_tag == tag);
-}
-
 #endif

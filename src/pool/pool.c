@@ -280,34 +280,6 @@ void pool_limit(struct pool *pool, size_t bytes)
 
 /* ---- what there is ---- */
 
-/* The block that has this address; NULL: the address is not of this pool. */
-static const struct pool_block *block_at(const struct pool *pool, const void *address)
-	LOCK_REQUIRES(pool)
-{
-	const unsigned char *at = address;
-	for (const struct pool_segment *one = pool->segments; one; one = one->next) {
-		const unsigned char *base = one->due.segment.address;
-		if (at < base || at >= base + one->due.segment.bytes)
-			continue;
-		const struct pool_block *block = one->first;
-		while (at >= block->address + block->bytes)
-			block = block->right;
-		return block;
-	}
-	return NULL;
-}
-
-bool pool_find(struct pool *pool, const void *address, size_t *bytes)
-{
-	lock_pool_acquire(&pool->lock);
-	const struct pool_block *block = block_at(pool, address);
-	bool found = block && block->state == POOL_LIVE;
-	if (block)
-		*bytes = (size_t)(block->address + block->bytes - (const unsigned char *)address);
-	lock_pool_release(&pool->lock);
-	return found;
-}
-
 /* The block of the segment with the first byte behind `at` that no live block has; NULL: none. */
 static const struct pool_block *free_behind(const struct pool_segment *segment,
 					    const unsigned char *at)

@@ -107,9 +107,6 @@ void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
  * passed to the pool and that does not live as long as the pool. */
 void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 
-/* Whether this address lies in a live block, and its bytes from there on. */
-bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);
-
 enum { POOL_USES = 64 };
 /* The bytes of a block at this address, and the streams that use it, at most `max`. Returns how
  * many streams it has written, or -1: there is no live block. */
