@@ -2,7 +2,7 @@
  * The bytes of beats. */
 #include <string.h>
 
-#include "detector/detector.h"
+#include "detector/detector_private.h"
 
 static const char magic[8] = "LSBEAT3";
 

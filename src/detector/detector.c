@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What comes in, and the beats that go out. */
-#include "detector/detector.h"
+#include "detector/detector_private.h"
 
 #include <string.h>
 

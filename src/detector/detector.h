@@ -203,8 +203,6 @@ void detector_leave(struct detector *detector);
 /* What the agent of that host has said of itself in its last beat; -1: the agent has not been heard
  * for some beats, so another one may have taken over. */
 int detector_agent(const struct detector *detector, int host);
-/* Whether that host was heard lately. */
-bool detector_is_fresh(const struct detector *detector, int host);
 /* What is known of that host's clock. Each beat of that host answers one of this host, so that the
  * time of the round trip is known; the clock there was read somewhere within it. The shortest round
  * trip counts, and the less the older it is, as clocks drift. False: nothing is known. */
@@ -214,14 +212,6 @@ struct detector_past detector_past(const struct detector *detector, int host);
 
 /* The key of a job's beats. */
 void detector_session(const struct auth_token *token, uint64_t job, struct auth_session *out);
-
-/* ---- for files of this room ---- */
-
-/* Whether the bytes are a beat of this job from another host; counts those that are not. */
-bool detector_beat_parse(struct detector *detector, const void *bytes, size_t count,
-			 struct detector_beat *out);
-void detector_beat_sign(const struct detector *detector, struct detector_beat *beat);
-void detector_judge(struct detector *detector);
 
 static inline uint64_t detector_ms(uint64_t ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The verdicts that follow from who hears whom. */
-#include "detector/detector.h"
+#include "detector/detector_private.h"
 
 static uint64_t age_of(const struct detector *detector, uint64_t then_ns)
 {
