@@ -5,7 +5,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 static struct wait_bell *bell_of(struct world *world)
 {

@@ -7,7 +7,7 @@
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 /* ---- the lanes that the thread attends ---- */
 

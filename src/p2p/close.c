@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "world/registry.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
  * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are

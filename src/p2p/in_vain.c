@@ -4,7 +4,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 /* Whether the operation can never complete. Does not block. */
 static bool is_lost(const struct ls_request *op, const struct ranks *gone, int *peer)

@@ -7,7 +7,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 enum { SOON_NS = 1000000 };
 

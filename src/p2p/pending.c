@@ -6,7 +6,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 static struct ls_request *op_of(struct op *base)
 {

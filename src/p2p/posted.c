@@ -5,7 +5,7 @@
  * that waits for such a one takes its message in. */
 #include "base/clock.h"
 #include "failure/failure.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 #include "trace/trace_write.h"
 
 /* Sets each field, as clearing the structs would take longer. */

@@ -3,7 +3,7 @@
  * without an operation that other threads could see, and are recorded when they are complete. */
 #include "progress/progress.h"
 #include "trace/trace_write.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 /* So often a send polls a full ring: for about four microseconds in all, in which a receiver that
  * looks for each message among a thousand receives takes the 16 after which it says so. */

@@ -2,7 +2,7 @@
  * Begins an operation, and takes care that some thread makes progress on it. */
 #include "world/registry.h"
 #include "failure/failure.h"
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 ls_status p2p_start(struct ls_request *op)
 {

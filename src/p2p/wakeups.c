@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How threads of a rank that make progress on its sends and receives, or wait for the one that
  * does, wake each other: by a word that counts wake-ups. */
-#include "p2p/p2p.h"
+#include "p2p/p2p_private.h"
 
 /* The area of the world group has the word, for threads of all groups. */
 static struct transport_area *area_of(const struct world *world)
