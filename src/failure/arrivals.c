@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 enum {
 	/* How long a report waits for others, so as to name them; a death is told in 100 ms. */

@@ -11,7 +11,7 @@
 #include "base/ranks.h"
 #include "base/text.h"
 #include "world/registry.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 enum {
 	TOLD_MS = 300,  /* how long a host waits for the cause that another host knows better */

@@ -6,7 +6,7 @@
 
 #include "base/messages.h"
 #include "world/registry.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 /* ---- collectives ---- */
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "engine/end.h"
 #include "world/registry.h"
+#include "failure/failure_private.h"
 #include "failure/far_look.h"
 
 enum {

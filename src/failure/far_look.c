@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/ranks.h"
 #include "failure/entered.h"
+#include "failure/failure_private.h"
 #include "failure/far_look.h"
 #include "failure/traces.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Failures of ranks on other hosts, as their connections show them: the end of a rank, and the
  * cause of a group that has failed there. */
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 /* The connection of a rank is broken: its process has ended; or has closed the world group, and has
  * said so before. Or one of the two ranks has cut the other off, after a failure: then neither can

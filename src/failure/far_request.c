@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "failure/failure_private.h"
 #include "failure/far_look.h"
 
 enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };

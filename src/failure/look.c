@@ -9,7 +9,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 enum {
 	STOPPED_MS = 500, /* how long a wait for a stopped rank lasts before it is reported */

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/ranks.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 #include "failure/helper.h"
 #include "failure/python_line.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The text of a report, with what only this moment can show: lines of Python, call sites, messages
  * that nobody expects. */
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 #include "failure/unexpected.h"
 
 void failure_report(struct world *world, struct diagnose_snapshot *job,

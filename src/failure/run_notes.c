@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "failure/failure_private.h"
 #include "failure/far_look.h"
 
 /* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "failure/failure_private.h"
 #include "failure/far_look.h"
 #include "failure/traces.h"
 

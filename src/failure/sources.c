@@ -4,7 +4,7 @@
 
 #include "base/ranks.h"
 #include "failure/entered.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources)
 {

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 static pid_t unfetched; /* 0: none */
 

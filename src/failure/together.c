@@ -6,7 +6,7 @@
 #include <limits.h>
 
 #include "world/registry.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 
 bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out)
 {

@@ -11,7 +11,7 @@
 #include "base/messages.h"
 #include "base/own_fd.h"
 #include "base/ranks.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 #include "failure/helper.h"
 
 void failure_watch_init(struct world_watch *watch)

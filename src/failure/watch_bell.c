@@ -9,7 +9,7 @@
 #include "base/messages.h"
 #include "base/own_fd.h"
 #include "base/ranks.h"
-#include "failure/failure.h"
+#include "failure/failure_private.h"
 #include "failure/helper.h"
 
 void failure_mark_dead(struct world *world, int q)
