@@ -284,22 +284,12 @@ static ls_status run_many(const char *function, ls_group *group, struct op_call 
 	return status;
 }
 
-/* Sets every field by itself: a structure of which most fields are left out is cleared by a slow
- * instruction, and one that is copied right after it was written waits for the stores. */
 static inline void set_call(struct op_call *call, enum trace_kind kind, int root, const void *send,
 			    void *recv, uint64_t count, ls_dtype dtype, ls_reduce_op op)
 {
-	call->kind = kind;
-	call->dtype = dtype;
-	call->reduce = op;
-	call->peer = root;
-	call->tag = 0;
+	op_call_set(call, kind, count, dtype, op, root);
 	buffer_set(&call->send, send, 0);
 	buffer_set(&call->recv, recv, 0);
-	call->count = count;
-	call->counts = call->recv_counts = NULL;
-	call->shape = 0;
-	call->factor = 0;
 }
 
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,

@@ -63,6 +63,25 @@ struct op_call {
 	double factor;  /* of LS_PREMUL_SUM */
 };
 
+/* Sets every field by itself, tag, buffers, counts and factor to 0: a structure of which most
+ * fields are left out is cleared by a slow instruction, and one that is copied right after it was
+ * written waits for the stores. */
+static inline void op_call_set(struct op_call *call, enum trace_kind kind, uint64_t count,
+			       ls_dtype dtype, ls_reduce_op reduce, int peer)
+{
+	call->kind = kind;
+	call->dtype = dtype;
+	call->reduce = reduce;
+	call->peer = peer;
+	call->tag = 0;
+	buffer_set(&call->send, NULL, 0);
+	buffer_set(&call->recv, NULL, 0);
+	call->count = count;
+	call->counts = call->recv_counts = NULL;
+	call->shape = 0;
+	call->factor = 0;
+}
+
 /* One operation. Its caller fills call, seq and record. The rest belongs to the engine or the
  * mailbox, from engine_submit or mailbox_submit, which set it, until OP_DONE or the end of
  * engine_abandon or mailbox_abandon. */

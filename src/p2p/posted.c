@@ -8,20 +8,12 @@
 #include "p2p/p2p_private.h"
 #include "trace/trace_write.h"
 
-/* Sets each field, as clearing the structs would take longer. */
 static void fill_call(const struct p2p_short *message, struct op_call *call)
 {
-	call->kind = TRACE_RECV;
-	call->dtype = message->call.dtype;
-	call->reduce = LS_SUM;
-	call->peer = message->call.peer;
-	call->tag = message->call.tag;
-	call->send = buffer_at(NULL);
-	call->recv = buffer_host(message->call.recv, message->call.bytes);
-	call->count = message->call.count;
-	call->counts = call->recv_counts = NULL;
-	call->shape = 0;
-	call->factor = 0;
+	const struct mailbox_short *wanted = &message->call;
+	op_call_set(call, TRACE_RECV, wanted->count, wanted->dtype, LS_SUM, wanted->peer);
+	call->tag = wanted->tag;
+	buffer_set(&call->recv, wanted->recv, wanted->bytes);
 }
 
 static void begin_record(const struct p2p_short *message, uint64_t number, struct op *base)
