@@ -17,7 +17,8 @@
 
 /* ---- the two ways ---- */
 
-/* False: the call needs an operation. asked: the caller wants a handle. */
+/* False: the call needs an operation. asked: the caller wants a handle. group_may_try_short has the
+ * same reasons for a call that has not been checked: a new option belongs into both. */
 static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 			 const struct ls_call_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
