@@ -47,6 +47,19 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
  * makes progress on everything else as well, or shows in the wait table what it waits for. */
 enum { P2P_POLLS = 8 };
 
+/* Polls until the words of the call are stored. Each poll takes one of *polls; false: none is
+ * left. */
+static inline bool p2p_comes_soon(const struct waiter *waiter, const struct wait_call *wait,
+				  int *polls)
+{
+	while (*polls > 0) {
+		--*polls;
+		if (wait_briefly(waiter, wait))
+			return true;
+	}
+	return false;
+}
+
 /* ---- pass.c ---- */
 
 /* Call with the right to make progress: makes all progress that is possible without waiting. True:

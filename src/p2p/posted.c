@@ -87,10 +87,8 @@ bool p2p_posted_await(const struct ls_request *op)
 	/* With more receives than the ring has slots the source waits for room, and wakes the
 	 * progress thread for that as long as no other thread makes progress. */
 	bool posted = mailbox_pending(op->group->mailbox) <= MAIL_SLOTS;
-	for (int i = 0; i < P2P_POLLS && posted; i++) {
-		posted = take_in(op, &word);
-		for (bool comes = !posted; !comes && i < P2P_POLLS; i++)
-			comes = wait_briefly(&op->group->waiter, &wait);
-	}
+	int polls = P2P_POLLS;
+	while (posted)
+		posted = take_in(op, &word) && p2p_comes_soon(&op->group->waiter, &wait, &polls);
 	return progress_op_is_complete(op);
 }

@@ -125,14 +125,12 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 	struct mailbox_short_received received;
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
-	bool there = false;
-	for (int i = 0; i < P2P_POLLS && !there; i++) {
+	int polls = P2P_POLLS;
+	bool there;
+	do
 		there = mailbox_receive_short(group->mailbox, &message->call, false, &received,
 					      &word);
-		bool comes = there;
-		for (; !comes && i < P2P_POLLS; i++)
-			comes = wait_briefly(&group->waiter, &wait);
-	}
+	while (!there && p2p_comes_soon(&group->waiter, &wait, &polls));
 	if (!there)
 		return false;
 	const struct mail_message *matched = &received.message;
