@@ -66,15 +66,21 @@ ls_status ls_test(ls_request *op)
 	return read_status(op);
 }
 
+static ls_request *find_first(ls_request *const *ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (ops[i])
+			return ops[i];
+	return NULL;
+}
+
 /* LS_OK when one of the operations is complete. */
 static ls_status await_p2p(ls_request *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = p2p_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
-	ls_request *first = ops[0];
-	for (int i = 0; !first; i++)
-		first = ops[i];
+	ls_request *first = find_first(ops, count);
 	if (first->group->world->resumes)
 		return LS_PENDING;
 	status = progress_op_fail(first, LS_INTERRUPTED, -1, NULL);
@@ -119,14 +125,6 @@ static int find_complete(ls_request *const *ops, int count, ls_status *status)
 	}
 	*status = LS_PENDING;
 	return -1;
-}
-
-static ls_request *find_first(ls_request *const *ops, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (ops[i])
-			return ops[i];
-	return NULL;
 }
 
 static bool has_p2p(ls_request *const *ops, int count)
