@@ -7,16 +7,6 @@
 #include "progress/progress.h"
 #include "p2p/p2p_private.h"
 
-static struct wait_bell *bell_of(struct world *world)
-{
-	return &world->transport.segment->bell;
-}
-
-static _Atomic uint32_t *unpublished_of(struct world *world)
-{
-	return &world->trace.wait_table->unpublished;
-}
-
 /* ---- the right to make progress ---- */
 
 /* Removes the words that the watch has published for the progress thread: they no longer hold. */
@@ -25,7 +15,7 @@ static void hide_words(struct world *world) LOCK_REQUIRES(group)
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->shown)
 		return;
-	atomic_fetch_add(unpublished_of(world), 1);
+	atomic_fetch_add(world_unpublished(world), 1);
 	p2p->shown = false;
 }
 
@@ -36,19 +26,19 @@ static void disarm_bell(struct world *world) LOCK_REQUIRES(group)
 		return;
 	hide_words(world);
 	p2p->armed = false;
-	wait_disarm(bell_of(world));
-	atomic_fetch_sub(unpublished_of(world), 1);
+	wait_disarm(world_bell(world));
+	atomic_fetch_sub(world_unpublished(world), 1);
 }
 
 static void arm_bell(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->armed)
-		atomic_fetch_add(unpublished_of(world), 1);
+		atomic_fetch_add(world_unpublished(world), 1);
 	p2p->armed = true;
 	p2p->urgent = p2p->urgent_count > 0;
 	hide_words(world);
-	wait_arm(bell_of(world), p2p->urgent);
+	wait_arm(world_bell(world), p2p->urgent);
 }
 
 static bool take_right(struct world_p2p *p2p, bool asked)
@@ -155,7 +145,7 @@ void p2p_release(struct world *world, bool more)
 		lock_group_release(&p2p->lock);
 		p2p_wake_waiters(world);
 		if (wakes || late)
-			wait_wake_progress(bell_of(world));
+			wait_wake_progress(world_bell(world));
 		if (wakes || !arm_and_check(world) || !p2p_take(p2p))
 			return;
 		more = p2p_pass(world);
@@ -181,7 +171,7 @@ void p2p_arm_after(struct world *world, const struct p2p_arming *found)
 	if (found->progressing)
 		p2p_recheck(world);
 	if (found->late)
-		wait_wake_progress(bell_of(world));
+		wait_wake_progress(world_bell(world));
 	if (found->armed)
 		return;
 	if ((arm_and_check(world) || found->has_work) && p2p_take(&world->p2p))
@@ -274,7 +264,7 @@ static void show_words(struct world *world, const struct wait_word *words, int c
 	p2p->in_wait_table = true;
 	p2p->shown_hash = hash;
 	if (!p2p->shown)
-		atomic_fetch_sub(unpublished_of(world), 1);
+		atomic_fetch_sub(world_unpublished(world), 1);
 	p2p->shown = true;
 }
 
@@ -340,5 +330,5 @@ void p2p_show(struct world *world)
 	}
 	lock_group_release(&p2p->lock);
 	if (ready)
-		wait_wake_progress(bell_of(world));
+		wait_wake_progress(world_bell(world));
 }

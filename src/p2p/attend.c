@@ -61,7 +61,7 @@ static void wait_for_all(struct world *world, uint32_t seen, uint64_t until_ns)
 	struct wait_item *items[TRANSPORT_AREAS];
 	struct wait_set set = {.items = items,
 			       .count = attended->count,
-			       .bell = progress_thread_bell(world),
+			       .bell = world_bell(world),
 			       .seen = seen,
 			       .until_ns = until_ns,
 			       .yield = world->waiter.yield};
@@ -82,7 +82,7 @@ void p2p_thread_run(struct world *world)
 		progress_lane_adopt(attended->groups[i]);
 	for (;;) {
 		/* Read before `stop`, which is set before `requests` changes. */
-		uint32_t seen = atomic_load(&progress_thread_bell(world)->requests);
+		uint32_t seen = atomic_load(&world_bell(world)->requests);
 		if (atomic_load(&world->progress.stop))
 			return;
 		progress_thread_begin(world);

@@ -244,8 +244,6 @@ void progress_thread_stop(struct world *world);
 
 /* ---- thread.c, for the thread itself (p2p/attend.c) ---- */
 
-/* The bell on which the thread sleeps. */
-struct wait_bell *progress_thread_bell(struct world *world);
 /* Between these two calls the thread may act, so nothing is proved about this rank. end: false if
  * another thread woke it meanwhile, so there may be work; otherwise it sleeps next. */
 void progress_thread_begin(struct world *world);

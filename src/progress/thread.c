@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "world/registry.h"
 #include "progress/progress.h"
 
 /* A thread that is the progress thread, or was until it handed over. */
@@ -26,16 +27,6 @@ struct progress_thread {
  * test/model/progress.pml. */
 enum { ASLEEP, WOKEN, BUSY, WOKEN_WHILE_BUSY };
 
-struct wait_bell *progress_thread_bell(struct world *world)
-{
-	return &world->transport.segment->bell;
-}
-
-static _Atomic uint32_t *unpublished_of(struct world *world)
-{
-	return &world->trace.wait_table->unpublished;
-}
-
 static void mark_woken(struct world *world)
 {
 	_Atomic int *state = &world->progress.state;
@@ -46,14 +37,14 @@ static void mark_woken(struct world *world)
 	} while (!atomic_compare_exchange_weak(state, &seen,
 					       seen == ASLEEP ? WOKEN : WOKEN_WHILE_BUSY));
 	if (seen == ASLEEP)
-		atomic_fetch_add(unpublished_of(world), 1);
+		atomic_fetch_add(world_unpublished(world), 1);
 }
 
 void progress_thread_begin(struct world *world)
 {
-	atomic_fetch_add(unpublished_of(world), 1);
+	atomic_fetch_add(world_unpublished(world), 1);
 	if (atomic_exchange(&world->progress.state, BUSY) != ASLEEP)
-		atomic_fetch_sub(unpublished_of(world), 1);
+		atomic_fetch_sub(world_unpublished(world), 1);
 }
 
 bool progress_thread_end(struct world *world)
@@ -63,7 +54,7 @@ bool progress_thread_end(struct world *world)
 	wait_thread_leave(&world->waiter);
 	if (!atomic_compare_exchange_strong(&world->progress.state, &state, ASLEEP))
 		return false;
-	atomic_fetch_sub(unpublished_of(world), 1);
+	atomic_fetch_sub(world_unpublished(world), 1);
 	return true;
 }
 
@@ -86,7 +77,7 @@ static void *progress_main(void *argument)
 		atomic_store(&world->progress.tid, 0);
 	} else {
 		wait_thread_leave(&world->waiter);
-		atomic_fetch_sub(unpublished_of(world), 1);
+		atomic_fetch_sub(world_unpublished(world), 1);
 	}
 	atomic_store(&me->ended, true);
 	return NULL;
@@ -144,7 +135,7 @@ void progress_thread_wake(ls_group *group)
 			;
 	}
 	mark_woken(world);
-	wait_wake_progress(progress_thread_bell(world));
+	wait_wake_progress(world_bell(world));
 }
 
 /* ---- handing over ---- */
@@ -178,7 +169,7 @@ void progress_thread_replace(struct world *world)
 		return;
 	join_threads(world, false);
 	/* From now on this thread has no wait slot, and the next one has. */
-	atomic_fetch_add(unpublished_of(world), 1);
+	atomic_fetch_add(world_unpublished(world), 1);
 	lock_group_acquire(&world->lock);
 	atomic_store(&world->progress.tid, 0);
 	bool stops = atomic_load(&world->progress.stop);
@@ -187,7 +178,7 @@ void progress_thread_replace(struct world *world)
 		/* Threads of this rank that need the progress thread wait until this one is
 		 * done. */
 		atomic_store(&world->progress.tid, trace_thread_id());
-		atomic_fetch_sub(unpublished_of(world), 1);
+		atomic_fetch_sub(world_unpublished(world), 1);
 	}
 	lock_group_release(&world->lock);
 	if (error)
@@ -205,7 +196,7 @@ bool progress_thread_release_closed(struct world *world)
 	lock_group_release(&world->lock);
 	if (!holds)
 		return false;
-	wait_wake_progress(progress_thread_bell(world));
+	wait_wake_progress(world_bell(world));
 	ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1));
 	(void)status; /* the caller checks again in any case */
 	return true;
@@ -217,6 +208,6 @@ void progress_thread_stop(struct world *world)
 	if (!atomic_exchange(&progress->there, false))
 		return;
 	atomic_store(&progress->stop, true);
-	wait_wake_progress(progress_thread_bell(world));
+	wait_wake_progress(world_bell(world));
 	join_threads(world, true);
 }

@@ -28,6 +28,17 @@ int world_rank_in(const struct ls_group *group, int world_rank);
 /* The world rank of a group rank; -1: there is no such rank. */
 int world_rank_of(const ls_group *group, int rank);
 
+/* The bell on which this rank's progress thread sleeps, and its threads that wait. */
+static inline struct wait_bell *world_bell(struct world *world)
+{
+	return &world->transport.segment->bell;
+}
+/* How many threads of this rank may act that its wait table does not show. */
+static inline _Atomic uint32_t *world_unpublished(struct world *world)
+{
+	return &world->trace.wait_table->unpublished;
+}
+
 /* ---- gone.c ---- */
 
 /* 1 + how many members of groups of this rank have gone so far. */
