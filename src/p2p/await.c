@@ -164,11 +164,6 @@ static void leave_out(ls_group *group, const struct ranks *gone, bool self, stru
 			words[i].edge.record = WAIT_RECORD_OTHERS;
 }
 
-static bool is_gone(ls_status status)
-{
-	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
-}
-
 /* ---- making progress ---- */
 
 /* Waits for the words of the thread's operations, or until it has to check again, because another
@@ -216,7 +211,7 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	uint64_t soon = CLOCK_NEVER;
 	int peer;
 	struct ranks room, room_of_other;
-	if (is_gone(*waited)) {
+	if (progress_says_gone(*waited)) {
 		world_gone_now(group, &room);
 		if (other)
 			world_gone_now(other, &room);
@@ -400,7 +395,7 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 		world_release(shown.group);
 	/* The thread that makes progress checks only its own operations, perhaps of another
 	 * group. */
-	if (is_gone(status) || self_only->slice_ns) {
+	if (progress_says_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group, &room);
 		fail_followed(ops, count, self_only);
 	}

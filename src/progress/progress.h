@@ -15,6 +15,12 @@ struct pool_launch;
 /* A thread that waits for another thread of this rank checks for itself after this long. */
 enum { PROGRESS_SLICE_MS = 5 };
 
+/* Whether a wait has ended with this status because a member is gone. */
+static inline bool progress_says_gone(ls_status status)
+{
+	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
+}
+
 /* ---- op_pool.c: the life of an operation ---- */
 
 /* An operation from the pool, zeroed. The lane has a reference to it, and with `handle` the user

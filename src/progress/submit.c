@@ -309,7 +309,7 @@ static ls_status wait_for(struct ls_request *op, struct waiter *waiter,
 static bool may_wait_again(struct ls_request *op, struct progress_self_only *self_only,
 			   ls_status *waited, int *peer)
 {
-	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
+	bool gone = progress_says_gone(*waited);
 	bool again =
 		self_only->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
 	int whom;
