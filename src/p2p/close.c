@@ -33,7 +33,7 @@ void p2p_await_complete(const struct ls_request *op)
 
 /* Setting P2P=serial: whether another thread has claimed the operation, and has not handed it to a
  * peer yet. */
-static bool is_being_begun(const struct ls_request *op)
+static bool is_being_handed_over(const struct ls_request *op)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)
@@ -46,7 +46,7 @@ static bool is_being_begun(const struct ls_request *op)
 
 void p2p_await_begun(const struct ls_request *op)
 {
-	while (is_being_begun(op))
+	while (is_being_handed_over(op))
 		await_completion(op->group->world, &op->group->quiet, op);
 }
 
