@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Characters that may be shown, and the names of signals. */
+ * Characters that may be shown, text that grows, and the names of signals. */
 #include "base/text.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 int text_utf8_bytes(const char *at)
@@ -92,6 +94,17 @@ void text_clean(char *text, bool lines)
 		to += shown ? bytes : 1;
 	}
 	*to = '\0';
+}
+
+void text_append(char *text, size_t bytes, size_t *used, const char *format, ...)
+{
+	va_list args;
+	if (*used >= bytes)
+		return;
+	va_start(args, format);
+	int more = vsnprintf(text + *used, bytes - *used, format, args);
+	va_end(args);
+	*used += more > 0 ? (size_t)more : 0;
 }
 
 const char *text_signal(int number)

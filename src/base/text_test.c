@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which characters are printed as they are, and how the others are replaced. */
+ * Which characters are printed as they are, and how the others are replaced; text that grows. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -93,6 +93,23 @@ static void test_every_character(void **state)
 			fail_msg("U+%04X is not shown", in[i]);
 }
 
+static void test_append(void **state)
+{
+	(void)state;
+	char text[8] = "", guard[8] = "";
+	size_t used = 0;
+	text_append(text, 6, &used, "%s%d", "ab", 1);
+	assert_string_equal(text, "ab1");
+	assert_int_equal(used, 3);
+	text_append(text, 6, &used, "%s", "cdef");
+	assert_string_equal(text, "ab1cd");
+	assert_int_equal(used, 7);
+	text_append(text, 6, &used, "g");
+	assert_string_equal(text, "ab1cd");
+	assert_int_equal(used, 7);
+	assert_memory_equal(text + 6, guard, 2);
+}
+
 static void test_signals(void **state)
 {
 	(void)state;
@@ -110,6 +127,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_clean),
 		cmocka_unit_test(test_every_character),
+		cmocka_unit_test(test_append),
 		cmocka_unit_test(test_signals),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

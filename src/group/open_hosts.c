@@ -3,12 +3,12 @@
  * link to them, their mirrors and heartbeats. */
 #include "group/open_hosts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/text.h"
 #include "failure/failure.h"
 #include "heartbeat/heartbeat.h"
 #include "hosts/hosts.h"
@@ -148,18 +148,6 @@ struct list {
 	size_t used; /* more than fits: the rest is left out */
 };
 
-__attribute__((format(printf, 2, 3))) static void add_text(struct list *list, const char *format,
-							   ...)
-{
-	va_list args;
-	if (list->used >= sizeof list->text)
-		return;
-	va_start(args, format);
-	int more = vsnprintf(list->text + list->used, sizeof list->text - list->used, format, args);
-	va_end(args);
-	list->used += more > 0 ? (size_t)more : 0;
-}
-
 /* "3 (host b, 10.0.0.2), 4 (host b, 10.0.0.2)" */
 static ls_status say_silent(const struct world *world, const struct rendezvous_table *table)
 {
@@ -168,8 +156,8 @@ static ls_status say_silent(const struct world *world, const struct rendezvous_t
 		const struct rendezvous_rank *rank = &table->ranks[q];
 		if (!world->transport.peers[q].mirror || net_has_answered(world->link, q))
 			continue;
-		add_text(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host,
-			 rank->ip);
+		text_append(list.text, sizeof list.text, &list.used, "%s%d (host %s, %s)",
+			    list.used ? ", " : "", q, rank->host, rank->ip);
 	}
 	MESSAGE_SAY(MESSAGE_GROUP_SILENT, list.text);
 	return LS_RANK_MISSING;
@@ -180,16 +168,17 @@ static void add_host(struct list *list, const struct rendezvous_table *table, co
 		     int lowest)
 {
 	const char *before = " ";
-	add_text(list, "%s%s:", lowest ? "; " : "", table->ranks[lowest].host);
+	text_append(list->text, sizeof list->text, &list->used, "%s%s:", lowest ? "; " : "",
+		    table->ranks[lowest].host);
 	for (int q = lowest; q < table->size; q++) {
 		int begin = q;
 		if (first[q] != lowest)
 			continue;
 		while (q + 1 < table->size && first[q + 1] == lowest)
 			q++;
-		add_text(list, "%s%d", before, begin);
+		text_append(list->text, sizeof list->text, &list->used, "%s%d", before, begin);
 		if (q > begin)
-			add_text(list, "-%d", q);
+			text_append(list->text, sizeof list->text, &list->used, "-%d", q);
 		before = ", ";
 	}
 }

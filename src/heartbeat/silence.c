@@ -2,7 +2,6 @@
  * The reaction to silent hosts: the agent reports them and tells the ranks of its host, in shared
  * memory; each rank fails its groups that need a host which is silent for too long. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -29,18 +28,6 @@ struct list {
 	size_t used;
 };
 
-__attribute__((format(printf, 2, 3))) static void add_words(struct list *list, const char *format,
-							    ...)
-{
-	va_list args;
-	if (list->used >= sizeof list->text)
-		return;
-	va_start(args, format);
-	int more = vsnprintf(list->text + list->used, sizeof list->text - list->used, format, args);
-	va_end(args);
-	list->used += more > 0 ? (size_t)more : 0;
-}
-
 /* "ranks 0-3, 8" */
 static struct list ranks_of_host(const struct heartbeat *heartbeat, int host)
 {
@@ -48,7 +35,7 @@ static struct list ranks_of_host(const struct heartbeat *heartbeat, int host)
 	int count = 0, size = heartbeat->world->size;
 	for (int q = 0; q < size; q++)
 		count += heartbeat->host_of[q] == host;
-	add_words(&list, "rank%s", count == 1 ? "" : "s");
+	text_append(list.text, sizeof list.text, &list.used, "rank%s", count == 1 ? "" : "s");
 	const char *before = " ";
 	for (int q = 0; q < size; q++) {
 		int begin = q;
@@ -56,9 +43,9 @@ static struct list ranks_of_host(const struct heartbeat *heartbeat, int host)
 			continue;
 		while (q + 1 < size && heartbeat->host_of[q + 1] == host)
 			q++;
-		add_words(&list, "%s%d", before, begin);
+		text_append(list.text, sizeof list.text, &list.used, "%s%d", before, begin);
 		if (q > begin)
-			add_words(&list, "-%d", q);
+			text_append(list.text, sizeof list.text, &list.used, "-%d", q);
 		before = ", ";
 	}
 	return list;
@@ -117,18 +104,19 @@ static void say_link(const struct heartbeat *heartbeat, const struct detector_ve
 	uint64_t now_ns = clock_now_ns();
 	const char *from = heartbeat->names[verdict->from], *to = heartbeat->names[verdict->to];
 	struct list ranks = ranks_of_host(heartbeat, verdict->from);
-	struct list others = ranks_of_host(heartbeat, verdict->to), proof = {.used = 0};
-	char when[WHEN_BYTES], next[NEXT_BYTES];
+	struct list others = ranks_of_host(heartbeat, verdict->to);
+	char when[WHEN_BYTES], next[NEXT_BYTES], proof[LIST_BYTES];
 	write_when(verdict->since_ns, now_ns, when);
 	write_next(heartbeat, false, next);
 	if (verdict->witness >= 0)
-		add_words(&proof, "host %s hears both", heartbeat->names[verdict->witness]);
+		snprintf(proof, sizeof proof, "host %s hears both",
+			 heartbeat->names[verdict->witness]);
 	else if (verdict->from == heartbeat->host)
-		add_words(&proof, "host %s is heard here, and says so", to);
+		snprintf(proof, sizeof proof, "host %s is heard here, and says so", to);
 	else
-		add_words(&proof, "both are heard here, and host %s says so", to);
+		snprintf(proof, sizeof proof, "both are heard here, and host %s says so", to);
 	MESSAGE_SAY(MESSAGE_HOST_LINK, from, ranks.text, to, others.text, when,
-		    seconds_since(verdict->since_ns, now_ns), proof.text, next);
+		    seconds_since(verdict->since_ns, now_ns), proof, next);
 }
 
 /* Why the host was silent: a host that sends less than half of its heartbeats has not run. */
