@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files on gradient averaging say: wrong arguments, and names in reports. */
+ * What the files of this room say: wrong arguments, and names in reports. */
 #include <stdio.h>
 #include <string.h>
 

@@ -6,19 +6,12 @@
 #include <stdlib.h>
 
 #include "base/messages.h"
+#include "ddp/ddp_private.h"
 #include "ddp/phases.h"
 #include "group/group.h"
 
 _Static_assert(TRACE_PHASE_DEPTH == 8 && TRACE_PHASE_MAX == 64 && TRACE_PHASE_THREAD_MAX == 64,
 	       "messages and the manual say so");
-
-static ls_status bad_argument(const char *call, const char *argument)
-{
-	char from[TRACE_CALLER_BYTES];
-	trace_caller_text(from, sizeof from);
-	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, 0LL, "not NULL", from);
-	return LS_BAD_ARGUMENT;
-}
 
 static ls_status say_too_many(const char *name, const char *what, ls_status status)
 {
@@ -33,7 +26,7 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
-		return bad_argument("ls_phase_begin", group ? "name" : "group");
+		return ddp_bad("ls_phase_begin", group ? "name" : "group", 0, "not NULL");
 	ls_status status = group_check_open("ls_phase_begin", group);
 	if (status != LS_OK)
 		return status;
@@ -67,7 +60,7 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
-		return bad_argument("ls_phase_end", group ? "name" : "group");
+		return ddp_bad("ls_phase_end", group ? "name" : "group", 0, "not NULL");
 	ls_status status = group_check_open("ls_phase_end", group);
 	if (status != LS_OK)
 		return status;
@@ -88,9 +81,9 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 ls_status ls_phase_report(ls_group *group, char *out, size_t bytes)
 {
 	if (!group)
-		return bad_argument("ls_phase_report", "group");
+		return ddp_bad("ls_phase_report", "group", 0, "not NULL");
 	if (!out || !bytes)
-		return bad_argument("ls_phase_report", out ? "bytes" : "out");
+		return ddp_bad("ls_phase_report", out ? "bytes" : "out", 0, "not NULL");
 	out[0] = 0;
 	ls_status status = group_check_open("ls_phase_report", group);
 	if (status != LS_OK)

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "ddp/ddp_private.h"
 #include "ddp/random.h"
 #include "group/group.h"
-#include "trace/trace.h"
 
 /* PyTorch divides lengths as doubles; up to here that is exact. */
 #define LENGTH_MAX (UINT64_C(1) << 53)
@@ -23,31 +23,21 @@ struct ls_sampler {
 	uint64_t *order; /* of all samples; NULL: their own */
 };
 
-static ls_status bad_argument(const char *call, const char *argument, long long value,
-			      const char *right)
-{
-	char from[TRACE_CALLER_BYTES];
-	trace_caller_text(from, sizeof from);
-	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, value, right, from);
-	return LS_BAD_ARGUMENT;
-}
-
 static ls_status read_options(const ls_group *group, const struct ls_sampler_options *options,
 			      struct ls_sampler_options *out)
 {
 	static const char call[] = "ls_sampler_open";
 	*out = (struct ls_sampler_options){.size = sizeof *out};
 	if (options && (options->size < sizeof options->size || options->size > sizeof *out))
-		return bad_argument(call, "options->size", options->size,
-				    "sizeof(struct ls_sampler_options)");
+		return ddp_bad(call, "options->size", options->size,
+			       "sizeof(struct ls_sampler_options)");
 	if (options)
 		memcpy(out, options, options->size);
 	if (out->num_replicas == 0) {
 		if (!group)
-			return bad_argument(call, "group", 0, "not NULL when num_replicas is 0");
+			return ddp_bad(call, "group", 0, "not NULL when num_replicas is 0");
 		if (out->rank != 0)
-			return bad_argument(call, "options->rank", out->rank,
-					    "0 when num_replicas is 0");
+			return ddp_bad(call, "options->rank", out->rank, "0 when num_replicas is 0");
 		ls_status status = group_check_open(call, group);
 		if (status != LS_OK)
 			return status;
@@ -55,10 +45,9 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 		out->rank = ls_group_rank(group);
 	}
 	if (out->num_replicas < 1)
-		return bad_argument(call, "options->num_replicas", out->num_replicas,
-				    "at least 1, or 0");
+		return ddp_bad(call, "options->num_replicas", out->num_replicas, "at least 1, or 0");
 	if (out->rank < 0 || out->rank >= out->num_replicas)
-		return bad_argument(call, "options->rank", out->rank, "0 to num_replicas - 1");
+		return ddp_bad(call, "options->rank", out->rank, "0 to num_replicas - 1");
 	return LS_OK;
 }
 
@@ -81,13 +70,13 @@ ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 {
 	struct ls_sampler_options all;
 	if (!out)
-		return bad_argument("ls_sampler_open", "out", 0, "not NULL");
+		return ddp_bad("ls_sampler_open", "out", 0, "not NULL");
 	*out = NULL;
 	ls_status status = read_options(group, options, &all);
 	if (status != LS_OK)
 		return status;
 	if (length > LENGTH_MAX)
-		return bad_argument("ls_sampler_open", "length", (long long)length, "at most 2^53");
+		return ddp_bad("ls_sampler_open", "length", (long long)length, "at most 2^53");
 	bool shuffles = !all.no_shuffle && length > 1;
 	ls_sampler *sampler = calloc(1, sizeof *sampler);
 	uint64_t *order = shuffles ? malloc(length * sizeof *order) : NULL;
@@ -113,7 +102,7 @@ ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 ls_status ls_sampler_set_epoch(ls_sampler *sampler, uint64_t epoch)
 {
 	if (!sampler)
-		return bad_argument("ls_sampler_set_epoch", "sampler", 0, "not NULL");
+		return ddp_bad("ls_sampler_set_epoch", "sampler", 0, "not NULL");
 	if (epoch != sampler->epoch) {
 		sampler->epoch = epoch;
 		shuffle_order(sampler);
