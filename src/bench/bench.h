@@ -86,6 +86,9 @@ struct bench_time {
 	double cpu_seconds;
 };
 
+/* The middle one of at least one value; sorts the values. */
+double bench_median(double *values, int count);
+
 /* "all-reduce"; and the operation of that name, with or without dashes, -1 if there is none. */
 const char *bench_op_name(enum bench_op op);
 int bench_op_from(const char *name);

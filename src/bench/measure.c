@@ -260,7 +260,7 @@ static int compare_times(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median_of(double *values, int count)
+double bench_median(double *values, int count)
 {
 	qsort(values, (size_t)count, sizeof *values, compare_times);
 	return values[count / 2];
@@ -291,7 +291,7 @@ bool bench_time(const struct bench_runtime *runtime, const struct bench_case *wh
 	} while (done < repeats && spent < effort->limit_s);
 	int messages =
 		what->op < BENCH_COLLECTIVE_COUNT ? 1 : bench_round_messages(what->op, what->bytes);
-	out->seconds = median_of(seconds, done) / messages;
-	out->cpu_seconds = what->fresh ? -1 : median_of(cpu, done) / messages;
+	out->seconds = bench_median(seconds, done) / messages;
+	out->cpu_seconds = what->fresh ? -1 : bench_median(cpu, done) / messages;
 	return true;
 }

@@ -172,13 +172,6 @@ static bool try_candidate(struct tuner *tuner, int candidate)
 	return good;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void take_medians(struct tuner *tuner)
 {
 	double values[TUNE_ROUNDS_MAX];
@@ -187,8 +180,7 @@ static void take_medians(struct tuner *tuner)
 	for (size_t i = 0; i < tuner->each; i++) {
 		for (size_t r = 0; r < rounds; r++)
 			values[r] = tuner->rounds[r * tuner->each + i];
-		qsort(values, rounds, sizeof *values, compare_times);
-		tuner->times.seconds[i] = values[rounds / 2];
+		tuner->times.seconds[i] = bench_median(values, (int)rounds);
 	}
 }
 
