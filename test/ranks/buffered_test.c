@@ -5,16 +5,8 @@
 
 #include "buffered.h"
 #include "caught.h"
+#include "common.h"
 #include "tests.h"
-
-/* How often the text occurs. */
-static int times(const char *text, const char *part)
-{
-	int count = 0;
-	for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
-		count++;
-	return count;
-}
 
 /* Both send, and when both have sent, both receive, by turns the one and the other last; at two
  * places. */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "caught.h"
+#include "common.h"
 #include "model.h"
 #include "tests.h"
 
@@ -64,13 +65,6 @@ static void check_failure(const struct fixture *f, ls_status status, int rank, c
 }
 
 /* ---- parameters that are not ready ---- */
-
-static double now_s(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* The last rank forgets two parameters, one of them in the first bucket. */
 static bool forgets(const struct runner_rank *self, int parameter)

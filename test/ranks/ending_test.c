@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "caught.h"
+#include "common.h"
 #include "tests.h"
 
 enum difference { ROOT, KIND, COUNT, DIFFERENCES };
@@ -12,13 +13,6 @@ static const char *const different[] = {
 	[KIND] = "called",
 	[COUNT] = "with different arguments",
 };
-
-static void works(ls_group *group)
-{
-	int64_t word = 1, sum = 0;
-	OK(ls_allreduce(group, &word, &sum, 1, LS_INT64, LS_SUM, NULL));
-	CHECK(sum == ls_group_size(group));
-}
 
 /* Not in the order of the world, so that a report which takes one rank for another is wrong. */
 static ls_group *group_of(struct runner_rank *self, ls_group *world, bool all)

@@ -10,18 +10,12 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "common.h"
 #include "process.h"
 #include "tests.h"
 #include "values.h"
 
 enum { LATEST_MS = 250 }; /* less than a report of a mismatch waits for ranks that are late */
-
-static double now_s(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* The group is closed with this status, and says so from now on. */
 static void is_closed(ls_group *group, ls_status status, int culprit, struct ls_failure *failure)

@@ -11,15 +11,9 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "common.h"
 #include "process.h"
 #include "tests.h"
-
-static void works(ls_group *group)
-{
-	int64_t word = 1, sum = 0;
-	OK(ls_allreduce(group, &word, &sum, 1, LS_INT64, LS_SUM, NULL));
-	CHECK(sum == ls_group_size(group));
-}
 
 static void is_open(ls_group *group)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "caught.h"
+#include "common.h"
 #include "tests.h"
 
 enum { LONG = 1 << 16, ROUNDS = 200 };
@@ -27,14 +28,6 @@ static void receive_one(ls_group *group, int from, int tag)
 	int32_t value;
 	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
 	CHECK(value == tag);
-}
-
-static int times(const char *text, const char *part)
-{
-	int count = 0;
-	for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
-		count++;
-	return count;
 }
 
 /* What is said as the group is closed. */

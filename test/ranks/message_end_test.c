@@ -10,18 +10,12 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "common.h"
 #include "message_ways.h"
 #include "tests.h"
 #include "values.h"
 
 enum { LONG = 300000, LIMIT_MS = 300 };
-
-static double now_s(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* ---- time-outs ---- */
 
@@ -177,25 +171,9 @@ void timeout_of_a_probe(struct runner_rank *self)
 
 /* ---- signals ---- */
 
-struct nagging {
-	pthread_t whom;
-	_Atomic bool over;
-};
-
 static void ignore(int number)
 {
 	(void)number;
-}
-
-/* Until the call is over: one of the signals comes while it waits. */
-static void *nag(void *argument)
-{
-	struct nagging *nagging = argument;
-	while (!atomic_load(&nagging->over)) {
-		CHECK(pthread_kill(nagging->whom, SIGUSR1) == 0);
-		sched_yield();
-	}
-	return NULL;
 }
 
 static ls_status wait_any(ls_group *group, int32_t *value)

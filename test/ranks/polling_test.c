@@ -5,18 +5,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "common.h"
 #include "message_ways.h"
 #include "tests.h"
 #include "values.h"
 
 enum { LONG = 300000, PROMPT_MS = 3000 * RUNNER_PATIENCE };
-
-static uint64_t now_ms(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
 
 /* What is asked. */
 enum question { TEST, TEST_BATCH, PROBE };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "common.h"
 #include "model.h"
 #include "process.h"
 #include "tests.h"
@@ -61,21 +62,6 @@ void a_change_of_group_ends_no_thread(struct runner_rank *self)
 }
 
 /* ---- signals ---- */
-
-struct nagging {
-	pthread_t whom;
-	_Atomic bool over;
-};
-
-static void *nag(void *argument)
-{
-	struct nagging *nagging = argument;
-	while (!atomic_load(&nagging->over)) {
-		CHECK(pthread_kill(nagging->whom, SIGUSR1) == 0);
-		sched_yield();
-	}
-	return NULL;
-}
 
 /* Every call that can wait; `returns` counts how often it came back before the end. */
 static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uint64_t *returns)

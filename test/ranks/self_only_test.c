@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/wait.h"
+#include "common.h"
 #include "message_ways.h"
 #include "tests.h"
 
@@ -22,13 +23,6 @@ struct other {
 	ls_status status;         /* of its own receive */
 	pthread_t thread;
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
 
 /* Computes while the first thread looks what has become of all. */
 static void be_elsewhere(struct other *other)

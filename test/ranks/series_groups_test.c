@@ -3,6 +3,7 @@
  * group, which has other members, or of which other members are gone. */
 #include <sched.h>
 
+#include "common.h"
 #include "tests.h"
 #include "values.h"
 
@@ -19,12 +20,6 @@ static ls_request *start(ls_group *group, int32_t *buffer, uint64_t count, int p
 	else
 		OK(ls_irecv(group, buffer, count, LS_INT32, peer, &options, &op));
 	return op;
-}
-
-static void finish(ls_request *op, ls_status status)
-{
-	GIVES(status, ls_wait(op, 0));
-	ls_request_free(op);
 }
 
 /* Rank 0 waits for a send that waits for its turn behind one in another group, and for a receive.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "caught.h"
+#include "common.h"
 #include "tests.h"
 #include "values.h"
 
@@ -21,12 +22,6 @@ static ls_request *start(ls_group *group, int32_t *buffer, uint64_t count, int p
 	else
 		OK(ls_irecv(group, buffer, count, LS_INT32, peer, &options, &op));
 	return op;
-}
-
-static void finish(ls_request *op, ls_status status)
-{
-	GIVES(status, ls_wait(op, 0));
-	ls_request_free(op);
 }
 
 struct prober {
