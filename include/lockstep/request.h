@@ -30,13 +30,14 @@ extern "C" {
 typedef struct ls_request ls_request;
 struct ls_message; /* p2p.h */
 
-/* Called once when an operation is complete, with its status. It runs in a thread of the library,
- * or in any thread that is inside a call on this group, or inside a send or receive on another
- * group. It must not block. It may call no function of Lockstep but ls_request_free, and those that
- * return constants: ls_status_name, ls_status_text, ls_status_scope, ls_dtype_bytes, ls_version. A
- * call that would have to wait prints a message and returns LS_BAD_ARGUMENT; ls_group_close prints
- * one and does nothing. The callback must take no lock that a thread holds while it calls Lockstep:
- * that thread may be the one that calls back. */
+/* Called once when an operation is complete, with its status. It runs in a thread of the
+ * library, or in any thread that is inside a call on this group, or inside a call on messages of
+ * another group: a nonblocking send or receive, ls_wait, ls_test, ls_batch_end. It must not
+ * block. It may call no function of Lockstep but ls_request_free, and those that return
+ * constants: ls_status_name, ls_status_text, ls_status_scope, ls_dtype_bytes, ls_version. A call
+ * that would have to wait prints a message and returns LS_BAD_ARGUMENT; ls_group_close prints
+ * one and does nothing. The callback must take no lock that a thread holds while it calls
+ * Lockstep: that thread may be the one that calls back. */
 typedef void ls_request_callback(void *data, ls_status status);
 
 /* `size` is sizeof the struct; every other field may be zero for its default; NULL in place of the

@@ -6,6 +6,9 @@
  *   then, by detector_deadline_ns at the latest:  detector_step; its beat goes to all other hosts
  *   then:  detector_next until it returns false
  *
+ * The slow clock counts only time in which this host looked (detector_step), so that hosts do not
+ * seem silent because this one was frozen.
+ *
  * Hosts have numbers from 0. No function blocks, allocates or prints. One thread at a time. */
 #ifndef DETECTOR_DETECTOR_H
 #define DETECTOR_DETECTOR_H
@@ -122,9 +125,9 @@ struct detector_peer {
 	bool is_known;                      /* heard, by this agent or an earlier one */
 	bool has_come;                      /* heard by this agent */
 	bool is_gone;                       /* it has left: no verdicts */
-	bool is_silent;                     /* told */
-	bool is_never;                      /* told */
-	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
+	bool is_silent;                     /* reported */
+	bool is_never;                      /* reported */
+	uint64_t unheard_ms, unheard_beats; /* of the silence that was reported last */
 	/* Since when this host does not hear it (proved: but another host does), and since when it
 	 * does not hear this host, as it says. These end before a verdict is taken back. */
 	struct detector_since {
@@ -162,7 +165,7 @@ struct detector {
 	uint64_t awake_ns;          /* since when the slow clock has not stood still */
 	uint64_t next_ns;           /* of the next beat, real */
 	uint64_t number;
-	uint64_t broken[DETECTOR_HOSTS_MAX]; /* by `from`: a bit for each `to`; told */
+	uint64_t broken[DETECTOR_HOSTS_MAX]; /* by `from`: a bit for each `to`; reported */
 	bool leaves;
 	struct detector_dropped dropped;
 	struct detector_peer peers[DETECTOR_HOSTS_MAX];

@@ -33,9 +33,9 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 	return status;
 }
 
-/* The last part of queue_collective for a collective on a stream. It is queued before it is put
- * there, so that reports show it while the driver blocks; and also if the launch cannot be claimed,
- * because peers wait for it: it fails the group. */
+/* The last part of queue_collective for a collective on a stream. The operation is queued before it
+ * is enqueued on the stream, so that reports show it while the driver blocks. It is queued even if
+ * the launch cannot be claimed: peers wait for this collective, so the group must fail. */
 static ls_status queue_on_stream(struct ls_request *op, const struct ls_call_options *options,
 				 const void *site, struct ls_request **held)
 {
@@ -178,7 +178,8 @@ static ls_status run_collective(const char *function, ls_group *group, struct op
 {
 	static const struct ls_call_options none = {.size = sizeof none};
 	ls_status status;
-	/* The general path says that a group is closed, or a call one of a callback. */
+	/* A call on a closed group, or in a callback, takes the general path, which prints the
+	 * message. */
 	if ((!given || is_plain_blocking(given)) && group && world_is_usable(group) &&
 	    !progress_calls_back() && group_prepare_short(group, call) &&
 	    !group_needs_operation(group, call)) {

@@ -65,7 +65,7 @@ static void post_short(struct mailbox *mailbox, struct mailbox_peer *peer,
 		       const struct mailbox_short *call, uint64_t record) LOCK_REQUIRES(mail)
 {
 	if (fits_slot(call)) {
-		/* Of its own, so that it needs no memory. */
+		/* A variable of its own: it is only read inline, so it stays in registers. */
 		const struct mail_envelope envelope = envelope_of(call, record);
 		transport_mail_post_inline(peer->to, &peer->out, &envelope, call->send, call->bytes);
 		return;

@@ -81,8 +81,8 @@ struct p2p_short {
 void p2p_short_init(ls_group *group);
 /* True: the message is complete, with LS_OK, and recorded. False: nothing was done. */
 bool p2p_short_send(const struct p2p_short *message);
-/* number: NULL, or set to that of a receive that is to be posted; 0: there is no memory for an
- * inbox, or the message was there. */
+/* True: the receive is complete. False: if `number` is not NULL, *number is that of the receive
+ * that the caller posts; 0: it must not post (`posts` is false, or there is no memory). */
 bool p2p_short_receive(const struct p2p_short *message, uint64_t *number);
 /* A blocking receive whose record has begun. True: its message arrived soon, and the receive is
  * complete and recorded. */
@@ -90,8 +90,9 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 
 /* ---- posted.c ---- */
 
-/* Whether p2p_post_short may take a receive from this peer. The options have a tag and a label at
- * most, and perhaps a time limit. The general path starts the progress thread. */
+/* Whether p2p_post_short may take a receive from this peer: the peer is on this host, the options
+ * have no time limit, and the progress thread exists, which the general path starts. The other
+ * options are known to be plain. */
 static inline bool p2p_may_post(const ls_group *group, int peer,
 				const struct ls_call_options *options)
 {

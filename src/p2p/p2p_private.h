@@ -43,8 +43,9 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- short.c, posted.c ---- */
 
-/* So often a thread that waits for a message polls, for about two microseconds in all, before it
- * makes progress on everything else as well, or shows in the wait table what it waits for. */
+/* A thread that waits for a message polls this many times, for about two microseconds in all,
+ * before it makes progress on everything else as well, or shows in the wait table what it waits
+ * for. */
 enum { P2P_POLLS = 8 };
 
 /* Polls until the words of the call are stored. Each poll takes one of *polls; false: none is

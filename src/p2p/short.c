@@ -5,8 +5,9 @@
 #include "trace/trace_write.h"
 #include "p2p/p2p_private.h"
 
-/* So often a send polls a full ring: for about four microseconds in all, in which a receiver that
- * looks for each message among a thousand receives takes the 16 after which it says so. */
+/* A send polls a full ring this many times, for about four microseconds in all, in which a
+ * receiver that looks for each message among a thousand receives takes the 16 after which it says
+ * so. */
 enum { ROOM_POLLS = 16 };
 
 static void init_handle(ls_group *group, struct ls_request *op, enum trace_kind kind)

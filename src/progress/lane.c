@@ -8,8 +8,8 @@
 #include "progress/progress.h"
 
 enum {
-	/* a nonblocking collective of so few bytes runs inside its call if all peers have
-	 * entered */
+	/* a nonblocking collective of at most this many bytes runs inside its call if all peers
+	 * have entered */
 	RUN_AT_ONCE_BYTES = 16 * 1024,
 	HELPER_SPIN_NS = 50 * 1000,
 };

@@ -12,7 +12,8 @@
 
 enum {
 	WORLD_GROUP_ID = TRACE_GROUP_WORLD,
-	/* call sites that were warned of a receive that is safe only because messages are short */
+	/* call sites that were warned: of a receive that is safe only because messages are short,
+	 * or of a handle that was freed before its status was read */
 	WORLD_WARNED = 16,
 };
 
@@ -96,7 +97,7 @@ struct ls_group {
 	_Atomic bool has_p2p;       /* the group is in that list */
 	struct ls_request *batches; /* those that have not ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
-	_Atomic uint64_t passes; /* of group_note_pass */
+	_Atomic uint64_t passes;               /* of group_note_pass */
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
 	/* The handles of all short messages that were complete when their calls returned. */
 	struct ls_request short_send, short_recv;

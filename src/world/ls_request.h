@@ -30,8 +30,8 @@ struct ls_request {
 	struct ls_request *stream_next, **stream_link;
 	ls_request_callback *callback;
 	void *callback_data;
-	/* References: the lane, the user's handle. The thread that drops the last one returns it to
-	 * the pool. */
+	/* References: the lane or the list of messages, the user's handle, a batch of its parts,
+	 * each part of its batch. The thread that drops the last one returns it to the pool. */
 	_Atomic uint32_t references;
 	/* For waits that are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
