@@ -143,7 +143,7 @@ void p2p_release(struct world *world, bool more)
 			arm_bell(world);
 		bool late = sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
-		p2p_wake_waiters(world);
+		p2p_wake_followers(world);
 		if (wakes || late)
 			wait_wake_progress(world_bell(world));
 		if (wakes || !arm_and_check(world) || !p2p_take(p2p))

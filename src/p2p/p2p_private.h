@@ -17,9 +17,9 @@ ls_status p2p_begin(struct ls_request *op);
 void p2p_wakeups_word(const struct world *world, uint64_t seen, struct wait_word *out);
 /* Wakes the threads that wait for the one that makes progress, as one of them may have to take its
  * place; and that thread itself, as it may have to look again. */
-void p2p_wake_threads(struct world *world);
+void p2p_wake_all(struct world *world);
 /* The same, if there is such a thread: if world_p2p.followers is not 0. */
-void p2p_wake_waiters(struct world *world);
+void p2p_wake_followers(struct world *world);
 /* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
  * even if it sleeps. */
 void p2p_recheck(struct world *world);

@@ -250,7 +250,7 @@ static void finish_op(struct ls_request *op, ls_status status)
 		atomic_fetch_add(&world->p2p.rechecks, 1);
 	else if (atomic_load(&world->p2p.followers) == 0)
 		return;
-	p2p_wake_threads(world);
+	p2p_wake_all(world);
 }
 
 /* Ends operations that end quietly: with one lock and one wake-up for all of them. */
@@ -274,7 +274,7 @@ static void end_together(ls_group *group, struct op *first)
 	/* A thread that is about to wait raises this, and then looks whether its operation is
 	 * complete. So either this exchange sees that thread, or it sees the stores above. */
 	if (atomic_fetch_add(&p2p->followers, 0) > 0)
-		p2p_wake_threads(world);
+		p2p_wake_all(world);
 }
 
 /* Settles one operation. While a device works on it, it stays in the mailbox's list. */

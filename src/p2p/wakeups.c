@@ -27,16 +27,16 @@ void p2p_wakeups_word(const struct world *world, uint64_t seen, struct wait_word
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
-void p2p_wake_threads(struct world *world)
+void p2p_wake_all(struct world *world)
 {
 	atomic_fetch_add(&area_of(world)->p2p_wakeups, 1);
 	wait_wake(world->waiter.bell);
 }
 
-void p2p_wake_waiters(struct world *world)
+void p2p_wake_followers(struct world *world)
 {
 	if (atomic_load(&world->p2p.followers) > 0)
-		p2p_wake_threads(world);
+		p2p_wake_all(world);
 }
 
 void p2p_recheck(struct world *world)
@@ -44,5 +44,5 @@ void p2p_recheck(struct world *world)
 	/* Sequentially consistent, like the other side: either the thread that makes progress sees
 	 * this store, or this thread sees that one in `followers`. */
 	atomic_fetch_add(&world->p2p.rechecks, 1);
-	p2p_wake_waiters(world);
+	p2p_wake_followers(world);
 }

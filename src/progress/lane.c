@@ -83,7 +83,7 @@ struct ls_request *progress_lane_first(ls_group *group)
 /* Wakes threads that wait for the thread that made progress, so that one of them takes its place.
  * Sequentially consistent, as their side is: either a waiting thread sees that no thread makes
  * progress, or this thread sees that it waits. */
-static void wake_waiters(ls_group *group)
+static void wake_followers(ls_group *group)
 {
 	if (atomic_load(&group->lane.followers) == 0)
 		return;
@@ -93,7 +93,7 @@ static void wake_waiters(ls_group *group)
 
 void progress_lane_release_to_others(ls_group *group)
 {
-	wake_waiters(group);
+	wake_followers(group);
 	progress_thread_wake(group);
 }
 
@@ -253,7 +253,7 @@ static bool make_progress(ls_group *group, const struct ls_request *until, struc
 		wait_wake(group->waiter.bell);
 		progressing = finish_one(lane, !was_last, &more);
 	}
-	wake_waiters(group);
+	wake_followers(group);
 	return more;
 }
 

@@ -82,7 +82,7 @@ inline progress_thread_wake()
 	}
 }
 
-inline wake_waiters()
+inline wake_followers()
 {
 #if MUTANT != 6 /* mutant 6 lets a waiting thread sleep, though no thread makes progress */
 	if
@@ -136,7 +136,7 @@ inline lane_await(mine, has, more)
 			/* its time limit */
 			:: atomic { blocked_in_op = 0; calling++; more = 1; progressing = 0 }
 			fi;
-			wake_waiters();
+			wake_followers();
 			if
 			:: more -> progress_thread_wake()
 			:: else
@@ -289,7 +289,7 @@ proctype progress()
 #endif
 					break
 				od;
-				wake_waiters()
+				wake_followers()
 			:: else
 			fi;
 			/* release_group */

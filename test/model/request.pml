@@ -122,7 +122,7 @@ inline p2p_arm()
 			rechecks[0] = (rechecks[0] -> CHANGED : 0);
 			rechecks[1] = (rechecks[1] -> CHANGED : 0)
 		}
-		atomic { p2p_wake_waiters() }
+		atomic { p2p_wake_followers() }
 	:: else
 	fi;
 	if

@@ -102,7 +102,7 @@ inline arm_and_check(ready)
 
 /* An operation is complete, or has begun: wakes the threads that wait for this, on the doorbell of
  * their own rank. */
-inline p2p_wake_waiters()
+inline p2p_wake_followers()
 {
 	if
 	:: followers > 0 ->
@@ -118,7 +118,7 @@ inline p2p_collect()
 {
 	atomic {
 		if
-		:: receive == COMPLETE -> receive = COLLECTED; progress_count--; p2p_wake_waiters()
+		:: receive == COMPLETE -> receive = COLLECTED; progress_count--; p2p_wake_followers()
 		:: else
 		fi
 	}
@@ -129,7 +129,7 @@ inline p2p_collect()
 			send_is_listed = 0;
 			progress_count = progress_count - send_wants_progress;
 			urgent_count = urgent_count - send_wants_progress;
-			p2p_wake_waiters()
+			p2p_wake_followers()
 		:: else
 		fi
 	}
@@ -170,7 +170,7 @@ inline p2p_release(more, mine)
 			fi;
 		UNLOCKED
 #if MUTANT != 12 /* mutant 12 does not wake a thread that now has to make progress */
-		atomic { p2p_wake_waiters() };
+		atomic { p2p_wake_followers() };
 #endif
 		if
 		:: atomic { more -> requests_changed = 1; more = 0; break }
