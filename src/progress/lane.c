@@ -11,7 +11,7 @@ enum {
 	/* a nonblocking collective of at most this many bytes runs inside its call if all peers
 	 * have entered */
 	RUN_AT_ONCE_BYTES = 16 * 1024,
-	HELPER_SPIN_NS = 50 * 1000,
+	FOR_OTHERS_SPIN_NS = 50 * 1000,
 };
 
 void progress_lane_init(ls_group *group)
@@ -35,7 +35,7 @@ static uint32_t spin_for_others(const ls_group *group)
 	uint32_t spin_ns = group->waiter.spin_ns;
 	if (world->host_cores >= 2 * world->host_ranks)
 		return spin_ns;
-	uint32_t most_ns = world->host_cores >= world->host_ranks ? HELPER_SPIN_NS : 0;
+	uint32_t most_ns = world->host_cores >= world->host_ranks ? FOR_OTHERS_SPIN_NS : 0;
 	return spin_ns < most_ns ? spin_ns : most_ns;
 }
 
