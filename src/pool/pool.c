@@ -13,7 +13,7 @@ enum { TRIES = 3 }; /* tries of an allocation that its time limit does not preve
 
 /* For code that a hit does not need. Inlined into the calls, that code would cost them
  * registers. */
-#define ALONE __attribute__((noinline, cold))
+#define COLD __attribute__((noinline, cold))
 
 ls_status pool_open(struct pool **out, const struct pool_options *options)
 {
@@ -129,8 +129,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	return status;
 }
 
-ALONE static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handle,
-				     uint64_t deadline_ns, void **out)
+COLD static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handle,
+				    uint64_t deadline_ns, void **out)
 {
 	int stream;
 	ls_status status = pool_stream_check(pool, handle);
@@ -197,8 +197,8 @@ static inline void take_back(struct pool *pool, struct pool_block *block) LOCK_R
 }
 
 /* The block has been recorded for other streams, or there is no such live block. */
-ALONE static ls_status free_slowly(struct pool *pool, void *address,
-				   void (*called)(char *out, size_t bytes))
+COLD static ls_status free_slowly(struct pool *pool, void *address,
+				  void (*called)(char *out, size_t bytes))
 {
 	lock_pool_acquire(&pool->lock);
 	struct pool_block *block = pool_lookup(pool, address);
