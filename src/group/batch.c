@@ -75,10 +75,10 @@ static void leave_batch(ls_group *group, struct ls_request *batch)
 	atomic_fetch_sub(&group->batch_count, 1);
 }
 
-ls_status ls_batch_end(ls_group *group, ls_request **op)
+ls_status ls_batch_end(ls_group *group, ls_request **request)
 {
-	if (op)
-		*op = NULL;
+	if (request)
+		*request = NULL;
 	if (!group)
 		return group_bad_state("ls_batch_end", "group", "NULL",
 				       "a group from ls_group_open");
@@ -93,8 +93,8 @@ ls_status ls_batch_end(ls_group *group, ls_request **op)
 				       "in one");
 	leave_batch(group, batch);
 	progress_batch_part_complete(batch, LS_OK); /* of the call itself */
-	if (op) {
-		*op = batch;
+	if (request) {
+		*request = batch;
 		return LS_OK;
 	}
 	do

@@ -149,7 +149,7 @@ ls_status group_op_await(struct ls_request **op);
  * ranks that make a group take messages in their own order. However short, it can be cancelled
  * until it is matched. */
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
-		      const struct ls_call_options *options, ls_request **op);
+		      const struct ls_call_options *options, ls_request **request);
 
 /* Cancels a send or receive (NULL: none) and frees its handle: LS_CANCELLED. If it is too late to
  * cancel, as group_op_finish. */

@@ -285,11 +285,11 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 }
 
 static ls_status check_handle(const char *call, const struct ls_call_options *options,
-			      ls_request **op)
+			      ls_request **request)
 {
-	if (!op)
+	if (!request)
 		return group_bad_state(call, "request", "NULL", "not NULL");
-	*op = NULL;
+	*request = NULL;
 	if (options && options->size >= offsetof(struct ls_call_options, callback) &&
 	    options->request)
 		return group_bad_state(call, "options->request", "set",
@@ -298,39 +298,39 @@ static ls_status check_handle(const char *call, const struct ls_call_options *op
 }
 
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
-		   const struct ls_call_options *options, ls_request **op)
+		   const struct ls_call_options *options, ls_request **request)
 {
 	struct p2p_short message =
 		to_short(group, buffer, NULL, count, dtype, dst, false, GROUP_SITE);
-	if (op && group_try_send_short(group, options, &message, op))
+	if (request && group_try_send_short(group, options, &message, request))
 		return LS_OK;
 	struct group_p2p_call call;
 	to_send(&call, "ls_isend", buffer, count, dtype, dst, GROUP_SITE);
-	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run_message(group, &call, options, op) : status;
+	ls_status status = check_handle(call.name, options, request);
+	return status == LS_OK ? run_message(group, &call, options, request) : status;
 }
 
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
-		      const struct ls_call_options *options, ls_request **op)
+		      const struct ls_call_options *options, ls_request **request)
 {
 	struct group_p2p_call call;
 	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, GROUP_SITE);
 	call.internal = true;
-	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run_message(group, &call, options, op) : status;
+	ls_status status = check_handle(call.name, options, request);
+	return status == LS_OK ? run_message(group, &call, options, request) : status;
 }
 
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
-		   const struct ls_call_options *options, ls_request **op)
+		   const struct ls_call_options *options, ls_request **request)
 {
 	struct p2p_short message =
 		to_short(group, NULL, buffer, count, dtype, src, false, GROUP_SITE);
-	if (op && group_try_receive_short(group, options, &message, op))
+	if (request && group_try_receive_short(group, options, &message, request))
 		return LS_OK;
 	struct group_p2p_call call;
 	to_receive(&call, "ls_irecv", buffer, count, dtype, src, GROUP_SITE);
-	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run_message(group, &call, options, op) : status;
+	ls_status status = check_handle(call.name, options, request);
+	return status == LS_OK ? run_message(group, &call, options, request) : status;
 }
 
 /* ---- blocks ---- */

@@ -41,36 +41,36 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_call_opt
 	return !mailbox_pending(group->mailbox) || !world_any_gone(group);
 }
 
-/* op: NULL for a call that blocks; else filled if this returns true. */
+/* request: NULL for a call that blocks; else filled if this returns true. */
 static inline bool group_try_send_short(ls_group *group, const struct ls_call_options *options,
-					struct p2p_short *message, ls_request **op)
+					struct p2p_short *message, ls_request **request)
 {
 	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
-	message->handle = op ? &group->short_send : NULL;
+	message->handle = request ? &group->short_send : NULL;
 	if (!p2p_short_send(message))
 		return false;
-	if (op)
-		*op = message->handle;
+	if (request)
+		*request = message->handle;
 	return true;
 }
 
 static inline bool group_try_receive_short(ls_group *group, const struct ls_call_options *options,
-					   struct p2p_short *message, ls_request **op)
+					   struct p2p_short *message, ls_request **request)
 {
 	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
-	message->handle = op ? &group->short_recv : NULL;
+	message->handle = request ? &group->short_recv : NULL;
 	uint64_t number = 0;
-	message->call.posts = op && p2p_may_post(group, message->call.peer, options);
-	bool complete = p2p_short_receive(message, op ? &number : NULL);
-	if (!complete && op && number)
-		return p2p_post_short(message, number, op);
+	message->call.posts = request && p2p_may_post(group, message->call.peer, options);
+	bool complete = p2p_short_receive(message, request ? &number : NULL);
+	if (!complete && request && number)
+		return p2p_post_short(message, number, request);
 	p2p_collect(group); /* the call may have matched receives of other calls */
-	if (complete && op)
-		*op = message->handle;
+	if (complete && request)
+		*request = message->handle;
 	return complete;
 }
 
