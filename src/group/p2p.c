@@ -88,6 +88,39 @@ static ls_status launch_on_stream(struct ls_request *op)
 	return status;
 }
 
+/* Begins an operation whose record has begun, and launches it if it is on a stream.
+ * After an error it has not begun, and is back in the pool; or its launch has failed. */
+static ls_status start_nonblocking(struct ls_request *op, struct ls_request *batch, ls_request **out)
+{
+	bool on_stream = op->on_stream;
+	if (batch)
+		group_batch_join(batch, op);
+	if (on_stream)
+		progress_op_ref(op);
+	if (out)
+		*out = op; /* before the callback, which may free it */
+	ls_status status = p2p_start(op);
+	if (status != LS_OK) {
+		if (out)
+			*out = NULL;
+		trace_end(&op->group->world->trace, op->base.record, status);
+		if (batch)
+			group_batch_unjoin(batch, op, status);
+		if (on_stream)
+			progress_op_unref(op);
+		progress_stream_discard(op);
+		progress_op_drop(op, out != NULL);
+		return status;
+	}
+	if (on_stream) {
+		status = launch_on_stream(op);
+		if (status != LS_OK)
+			group_op_withdraw(out);
+		progress_op_unref(op);
+	}
+	return status;
+}
+
 static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 				 const struct ls_call_options *options, struct ls_request *batch,
 				 ls_request **out)
@@ -121,33 +154,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	op->base.p2p.ends_quietly =
 		!op->callback && !options->stream && !batch && !op->ordered && !op->access;
 	progress_op_record(op, options, call->site);
-	if (batch)
-		group_batch_join(batch, op);
-	bool on_stream = op->on_stream;
-	if (on_stream)
-		progress_op_ref(op);
-	if (out)
-		*out = op; /* before the callback, which may free it */
-	status = p2p_start(op);
-	if (status != LS_OK) {
-		if (out)
-			*out = NULL;
-		trace_end(&group->world->trace, op->base.record, status);
-		if (batch)
-			group_batch_unjoin(batch, op, status);
-		if (on_stream)
-			progress_op_unref(op);
-		progress_stream_discard(op);
-		progress_op_drop(op, out != NULL);
-		return status;
-	}
-	if (on_stream) {
-		status = launch_on_stream(op);
-		if (status != LS_OK)
-			group_op_withdraw(out);
-		progress_op_unref(op);
-	}
-	return status;
+	return start_nonblocking(op, batch, out);
 }
 
 /* Whether the message is complete already. Then *out is the handle that all such messages share. */
