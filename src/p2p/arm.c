@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which thread makes progress on the sends and receives that outlive their call; and how the
  * doorbell is armed, so that a peer can wake the progress thread when no other thread does. */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -233,6 +235,7 @@ void p2p_fini(struct world *world)
 	p2p_words_fini(&p2p->to_show);
 	lock_group_release(&p2p->lock);
 	p2p_words_fini(&p2p->to_await);
+	free(atomic_load(&p2p->follower_words));
 	lock_group_fini(&p2p->lock);
 }
 

@@ -349,6 +349,19 @@ static void await_end(struct world *world, ls_request *const *ops, int count)
 	atomic_fetch_sub(&world->p2p.followers, 1);
 }
 
+/* Memory for the words of a thread that waits in a job of more than RANKS_HOST_MAX ranks; NULL:
+ * there is none. The thread leaves it for the next one: a repeated wait allocates nothing. */
+static struct wait_word *take_words(struct world_p2p *p2p, int max)
+{
+	struct wait_word *words = atomic_exchange(&p2p->follower_words, NULL);
+	return words ? words : malloc((size_t)(max + P2P_EXTRA_WORDS) * sizeof *words);
+}
+
+static void leave_words(struct world_p2p *p2p, struct wait_word *words)
+{
+	free(atomic_exchange(&p2p->follower_words, words));
+}
+
 /* Waits while another thread makes progress. */
 static ls_status await_progress(struct world *world, ls_request *const *ops, int count,
 				const struct progress_pause *pause,
@@ -357,8 +370,7 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	struct wait_word few[P2P_FEW_WORDS + P2P_EXTRA_WORDS];
 	/* Without memory for all words the thread shows none, if there are more than a few. */
 	int max = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * world->size;
-	struct wait_word *many =
-		max > P2P_FEW_WORDS ? malloc((size_t)(max + P2P_EXTRA_WORDS) * sizeof *many) : NULL;
+	struct wait_word *many = max > P2P_FEW_WORDS ? take_words(&world->p2p, max) : NULL;
 	struct wait_word *words = many ? many : few;
 	const struct ls_request *first = first_of(ops, count);
 	struct shown shown = shown_of(first, first, pause, words, 0);
@@ -403,7 +415,8 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 		p2p_recheck(world);
 	if (failed)
 		await_end(world, ops, count);
-	free(many);
+	if (many)
+		leave_words(&world->p2p, many);
 	return status;
 }
 

@@ -101,6 +101,8 @@ struct world_p2p {
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
 	/* threads that wait for the thread that makes progress; and that thread while it sleeps */
 	_Atomic uint32_t followers;
+	/* memory for the words of a follower, left for the next one; NULL: none */
+	struct wait_word *_Atomic follower_words;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
 	/* raised when the thread that makes progress has to check again */
