@@ -362,6 +362,31 @@ static void leave_words(struct world_p2p *p2p, struct wait_word *words)
 	free(atomic_exchange(&p2p->follower_words, words));
 }
 
+/* Waits until a word is stored, one of the operations is complete, or no thread makes progress. The
+ * words have room for two more. */
+static ls_status rest_as_follower(struct world *world, ls_request *const *ops, int count,
+				  struct shown *shown, uint64_t until_ns, int *peer)
+{
+	struct wait_word *words = shown->words;
+	atomic_fetch_add(&world->p2p.followers, 1);
+	uint64_t seen = p2p_wakeups(world);
+	ls_status status = LS_OK;
+	/* A thread that stops making progress from here on sees that this one waits. */
+	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
+		struct wait_word *word = &words[shown->count];
+		/* That thread listens to messages, and wakes this one. */
+		for (int i = 0; i < shown->count; i++)
+			words[i].topic = 0;
+		p2p_wakeups_word(world, seen, word);
+		word->edge.record = has_own(words, shown->count) ? WAIT_RECORD_OTHERS : 0;
+		shown->count++;
+		shown->count += lane_word(ops, count, &words[shown->count]);
+		status = wait_once(shown, until_ns, peer);
+	}
+	atomic_fetch_sub(&world->p2p.followers, 1);
+	return status;
+}
+
 /* Waits while another thread makes progress. */
 static ls_status await_progress(struct world *world, ls_request *const *ops, int count,
 				const struct progress_pause *pause,
@@ -386,22 +411,8 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
-	atomic_fetch_add(&world->p2p.followers, 1);
-	uint64_t seen = p2p_wakeups(world);
-	ls_status status = LS_OK;
-	/* A thread that stops making progress from here on sees that this one waits. */
-	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
-		struct wait_word *word = &words[shown.count];
-		/* That thread listens to messages, and wakes this one. */
-		for (int i = 0; i < shown.count; i++)
-			words[i].topic = 0;
-		p2p_wakeups_word(world, seen, word);
-		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
-		shown.count++;
-		shown.count += lane_word(ops, count, &words[shown.count]);
-		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
-	}
-	atomic_fetch_sub(&world->p2p.followers, 1);
+	uint64_t until_ns = pause->at_ns < soon ? pause->at_ns : soon;
+	ls_status status = rest_as_follower(world, ops, count, &shown, until_ns, &peer);
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
