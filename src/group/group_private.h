@@ -10,7 +10,7 @@
 #include "races/races.h"
 #include "world/registry.h"
 
-/* ---- api.c ---- */
+/* ---- begin.c ---- */
 
 /* LS_OK, or why the group cannot be used: NULL, a forked child, or its first cause. Also fails the
  * group if one of its nonblocking sends can never be received. */
