@@ -142,7 +142,7 @@ void group_op_withdraw(struct ls_request **op);
  * the handle is freed and *op is NULL. */
 ls_status group_op_await(struct ls_request **op);
 
-/* ---- p2p.c, handles.c ---- */
+/* ---- message_calls.c, handles.c ---- */
 
 /* ls_isend for the messages with which the library makes a group. With P2P=serial no send waits for
  * such a send, which waits only for earlier sends to the same peer that have no slot yet, because

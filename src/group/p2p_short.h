@@ -10,8 +10,8 @@
 #include "world/registry.h"
 
 /* All reasons to refuse, delay or note a call meet in one branch, because there is nearly always
- * none. False: the general path finds out which reason it is. may_be_short (p2p.c) has the same
- * reasons for a call that has been checked: a new option belongs into both. */
+ * none. False: the general path finds out which reason it is. may_be_short (message_calls.c) has
+ * the same reasons for a call that has been checked: a new option belongs into both. */
 static inline bool group_may_try_short(ls_group *group, const struct ls_call_options *options,
 				       struct p2p_short *message)
 {

@@ -301,7 +301,7 @@ proctype user(bit u)
 	has_left[u] = 1
 }
 
-/* Blocks in a call of its own (run_blocking in src/group/p2p.c), and matches what has arrived. */
+/* Blocks in a call of its own (run_blocking in src/group/message_calls.c), and matches what has arrived. */
 proctype other()
 {
 end:	atomic {
