@@ -96,7 +96,7 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 		.any = true,
 		.has_own_limit = shown->has_own_limit,
 		.partial = shown->partial,
-		/* As in progress/submit.c: until the group of the late operation has failed. */
+		/* As in progress/run.c: until the group of the late operation has failed. */
 		.remains_shown = deadline_ns < until_ns && !shown->partial,
 		.deadline_ns = deadline_ns,
 		.since_ns = shown->since_ns,

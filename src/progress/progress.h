@@ -69,7 +69,7 @@ void progress_pool_fini(ls_group *group);
 /* A part of the batch is complete, or ls_batch_end was called. */
 void progress_batch_part_complete(struct ls_request *batch, ls_status status);
 
-/* ---- submit.c and pause.c: one operation ---- */
+/* ---- run.c and pause.c: one operation ---- */
 
 /* Up to when a wait lasts: it returns then, although its operation is not complete. */
 struct progress_pause {
