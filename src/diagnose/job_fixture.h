@@ -194,4 +194,22 @@ TEST_UNUSED static void test_verdict(struct diagnose_snapshot *job,
 	free(job);
 }
 
+/* The verdict, of which a deadlock is one in the first operation; ends the job. */
+TEST_UNUSED static void test_judged_waits(struct diagnose_snapshot *job, enum diagnose_cause cause,
+					  uint64_t culprits, uint64_t waiting)
+{
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
+	assert_int_equal(test_bits(got.culprits), culprits);
+	assert_int_equal(test_bits(got.waiting), waiting);
+	if (cause == DIAGNOSE_DEADLOCK) {
+		assert_int_equal(got.status, LS_DEADLOCK);
+		assert_int_equal(got.culprit, __builtin_popcountll(culprits) == 1
+						      ? __builtin_ctzll(culprits)
+						      : -1);
+		assert_int_equal(got.seq, 1);
+	}
+	free(job);
+}
+
 #endif

@@ -2,23 +2,6 @@
  * Waits for any of several events, one of which may need several ranks. */
 #include "diagnose/job_fixture.h"
 
-static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,
-		  uint64_t waiting)
-{
-	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
-	assert_int_equal(test_bits(got.culprits), culprits);
-	assert_int_equal(test_bits(got.waiting), waiting);
-	if (cause == DIAGNOSE_DEADLOCK) {
-		assert_int_equal(got.status, LS_DEADLOCK);
-		assert_int_equal(got.culprit, __builtin_popcountll(culprits) == 1
-						      ? __builtin_ctzll(culprits)
-						      : -1);
-		assert_int_equal(got.seq, 1);
-	}
-	free(job);
-}
-
 /* Rank 0 waits for a batch of receives from 1 and 2, that from 2 being in its wait's record; with
  * `either`, or for a message of 3. Rank 1 waits for rank 0, the others are still there. */
 static struct diagnose_snapshot *batch_of_two(bool either)
@@ -52,19 +35,19 @@ static void a_part_of_a_batch(void **state)
 				  "rank 0 waits for rank 1 (receive #1, tag 7, called from "
 				  "batch.c:5), rank 1 waits for rank 0 (receive #1, tag 7, called "
 				  "from client.c:9)");
-	check(job, DIAGNOSE_DEADLOCK, 3, 0);
-	check(batch_of_two(true), DIAGNOSE_ELSEWHERE, 12, 3);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(batch_of_two(true), DIAGNOSE_ELSEWHERE, 12, 3);
 	job = batch_of_two(true);
 	job->ranks[3].left = true; /* nor does that come */
-	check(job, DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
 	/* A word that has its value wakes the waiting thread, which has to check what is left. */
 	job = batch_of_two(false);
 	job->ranks[0].threads[0].satisfied = 2;
-	check(job, DIAGNOSE_HEALTHY, 0, 0);
+	test_judged_waits(job, DIAGNOSE_HEALTHY, 0, 0);
 	/* The wait ends by itself, because a rank that it needs is gone. */
 	job = batch_of_two(false);
 	job->ranks[2].left = true;
-	check(job, DIAGNOSE_LEFT, 4, 3);
+	test_judged_waits(job, DIAGNOSE_LEFT, 4, 3);
 }
 
 /* Rank 0 waits for any of a message of 1 and an all-reduce that another thread of it runs, for
@@ -91,12 +74,12 @@ static struct diagnose_snapshot *any_of_both(uint64_t needs)
 static void a_collective_among_others(void **state)
 {
 	(void)state;
-	check(any_of_both(test_bit(1) | test_bit(2)), DIAGNOSE_DEADLOCK, 3, 0);
-	check(any_of_both(test_bit(1)), DIAGNOSE_DEADLOCK, 3, 0);
-	check(any_of_both(test_bit(2)), DIAGNOSE_ELSEWHERE, 4, 3);
+	test_judged_waits(any_of_both(test_bit(1) | test_bit(2)), DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(any_of_both(test_bit(1)), DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(any_of_both(test_bit(2)), DIAGNOSE_ELSEWHERE, 4, 3);
 	struct diagnose_snapshot *job = any_of_both(test_bit(1) | test_bit(2));
 	job->ranks[0].threads[1].satisfied = 3; /* the other thread is about to go on */
-	check(job, DIAGNOSE_HEALTHY, 0, 0);
+	test_judged_waits(job, DIAGNOSE_HEALTHY, 0, 0);
 }
 
 /* A wait that needs who has died ends by itself, whoever else it needs, and its rank goes on in

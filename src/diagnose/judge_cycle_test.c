@@ -2,23 +2,6 @@
  * Deadlocks: which waits are one, and above all which are not. */
 #include "diagnose/job_fixture.h"
 
-static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,
-		  uint64_t waiting)
-{
-	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
-	assert_int_equal(test_bits(got.culprits), culprits);
-	assert_int_equal(test_bits(got.waiting), waiting);
-	if (cause == DIAGNOSE_DEADLOCK) {
-		assert_int_equal(got.status, LS_DEADLOCK);
-		assert_int_equal(got.culprit, __builtin_popcountll(culprits) == 1
-						      ? __builtin_ctzll(culprits)
-						      : -1);
-		assert_int_equal(got.seq, 1);
-	}
-	free(job);
-}
-
 static struct diagnose_snapshot *full_ring(int size)
 {
 	int peers[DIAGNOSE_HOP_MAX];
@@ -39,7 +22,7 @@ static void rings(void **state)
 			assert_int_equal(hops[h].rank, h);
 			assert_int_equal(hops[h].peer, (h + 1) % sizes[i]);
 		}
-		check(job, DIAGNOSE_DEADLOCK, test_all(sizes[i]), 0);
+		test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(sizes[i]), 0);
 	}
 }
 
@@ -57,7 +40,7 @@ static void the_one_that_has_not_come(void **state)
 		}
 		test_call(job, 2, test_point(TRACE_RECV, 0, 7), 1, "train.c:9");
 		test_wait(job, 2, test_bit(0));
-		check(job, DIAGNOSE_DEADLOCK, rooted ? 3 : 5, rooted ? 4 : 2);
+		test_judged_waits(job, DIAGNOSE_DEADLOCK, rooted ? 3 : 5, rooted ? 4 : 2);
 	}
 }
 
@@ -265,7 +248,7 @@ static void any_source_without_those_that_are_gone(void **state)
 	(void)state;
 	static const char *const ends[] = {"; rank 2 has left", "; rank 2 died"};
 	char text[DIAGNOSE_TEXT_BYTES], want[DIAGNOSE_TEXT_BYTES];
-	check(any_of_two(7), DIAGNOSE_ELSEWHERE, test_bit(2), 3);
+	test_judged_waits(any_of_two(7), DIAGNOSE_ELSEWHERE, test_bit(2), 3);
 	for (int dies = 0; dies < 2; dies++) {
 		struct diagnose_snapshot *job = any_of_two(dies ? -1 : 7);
 		if (dies)
@@ -293,7 +276,7 @@ static void any_source_without_those_that_are_gone(void **state)
 		job->ranks[1].left = true;
 		assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 		job->ranks[1].left = false;
-		check(job, DIAGNOSE_DEADLOCK, 3, 0);
+		test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
 	}
 }
 
@@ -339,11 +322,11 @@ static void stopped_before_its_wake_up(void **state)
 	struct diagnose_snapshot *job = full_ring(3);
 	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	job->ranks[1].threads[0].satisfied = 1;
-	check(job, DIAGNOSE_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
+	test_judged_waits(job, DIAGNOSE_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
 	/* Stopped inside a true cycle it is a deadlock all the same. */
 	job = full_ring(3);
 	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
-	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void slots_without_a_thread_do_not_count(void **state)
@@ -351,7 +334,7 @@ static void slots_without_a_thread_do_not_count(void **state)
 	(void)state;
 	struct diagnose_snapshot *job = full_ring(3);
 	test_thread(job, 1, 777)->wait.state = WAIT_UNUSED;
-	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void all_threads_of_a_rank_in_the_set(void **state)
@@ -360,29 +343,29 @@ static void all_threads_of_a_rank_in_the_set(void **state)
 	struct diagnose_snapshot *job = full_ring(3);
 	test_call(job, 1, test_point(TRACE_RECV, 0, 9), 1, "ring.c:9");
 	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(0));
-	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void cycle_of_one(void **state)
 {
 	(void)state;
-	check(test_ring(3, (const int[]){-1, 1, -1}), DIAGNOSE_DEADLOCK, test_bit(1), 0);
+	test_judged_waits(test_ring(3, (const int[]){-1, 1, -1}), DIAGNOSE_DEADLOCK, test_bit(1), 0);
 }
 
 static void two_cycles(void **state)
 {
 	(void)state;
 	/* The one with the lowest rank is told. */
-	check(test_ring(4, (const int[]){2, 3, 0, 1}), DIAGNOSE_DEADLOCK, test_bit(0) | test_bit(2),
-	      0);
+	test_judged_waits(test_ring(4, (const int[]){2, 3, 0, 1}), DIAGNOSE_DEADLOCK,
+			  test_bit(0) | test_bit(2), 0);
 }
 
 static void chain_into_a_cycle(void **state)
 {
 	(void)state;
 	/* 0 waits for 1, 1 for 2; 2 and 3 wait for each other; 4 is not involved. */
-	check(test_ring(5, (const int[]){1, 2, 3, 2, -1}), DIAGNOSE_DEADLOCK,
-	      test_bit(2) | test_bit(3), test_bit(0) | test_bit(1));
+	test_judged_waits(test_ring(5, (const int[]){1, 2, 3, 2, -1}), DIAGNOSE_DEADLOCK,
+			  test_bit(2) | test_bit(3), test_bit(0) | test_bit(1));
 }
 
 /* However it is come upon, it is told from its lowest rank on. */
@@ -408,7 +391,7 @@ static void unproved_since(void **state)
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.since_ns, test_now - 2 * test_second);
 	assert_int_equal(got.witness, 0);
-	check(job, DIAGNOSE_ELSEWHERE, 3, 0);
+	test_judged_waits(job, DIAGNOSE_ELSEWHERE, 3, 0);
 }
 
 static void waits_for_any(void **state)
@@ -425,7 +408,7 @@ static void waits_for_any(void **state)
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	wait->edges[1].peer = 1;
-	check(job, DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
 }
 
 /* A set can only go as long as all that feeds it is inside: take one rank away and all follow. */
@@ -444,11 +427,11 @@ static void dead_rank_goes_before_the_cycle(void **state)
 	(void)state;
 	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, 3, -1});
 	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
-	check(job, DIAGNOSE_DIED, test_bit(3), test_bit(2));
+	test_judged_waits(job, DIAGNOSE_DIED, test_bit(3), test_bit(2));
 	/* A dead rank's slots are stale, and prove nothing. */
 	job = test_ring(2, (const int[]){1, 0});
 	job->ranks[0].process = DIAGNOSE_PROCESS_DEAD;
-	check(job, DIAGNOSE_DIED, test_bit(0), test_bit(1));
+	test_judged_waits(job, DIAGNOSE_DIED, test_bit(0), test_bit(1));
 }
 
 static void hinted(void **state)

@@ -114,15 +114,6 @@ static void as_json(void **state)
 	free(json);
 }
 
-static size_t count(const char *text, const char *part)
-{
-	size_t found = 0;
-
-	for (; (text = strstr(text, part)); text++)
-		found++;
-	return found;
-}
-
 static void as_a_picture(void **state)
 {
 	char *svg = drawn(*state, timeline_svg);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <string.h>
 
 #include "timeline/timeline.h"
 
@@ -26,6 +27,16 @@ static inline char *drawn(const struct timeline *timeline,
 	draw(timeline, out);
 	assert_int_equal(fclose(out), 0);
 	return text;
+}
+
+/* How often the text has this part. */
+static inline size_t count(const char *text, const char *part)
+{
+	size_t found = 0;
+
+	for (; (text = strstr(text, part)); text++)
+		found++;
+	return found;
 }
 
 #endif

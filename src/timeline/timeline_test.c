@@ -396,15 +396,6 @@ static void lanes_as_text(void **state)
 	free(text);
 }
 
-static size_t count(const char *text, const char *part)
-{
-	size_t found = 0;
-
-	for (; (text = strstr(text, part)); text++)
-		found++;
-	return found;
-}
-
 static void a_picture_has_a_bar_for_each(void **state)
 {
 	struct timeline *timeline = *state;
