@@ -8,6 +8,9 @@
  *                                              matched: nothing; the payload is fetched
  *   the payload's end: LS_CANCELLED or LS_OK
  *
+ * A receive that does not fit its message fails its group, and fetches nothing. After a failure the
+ * owner therefore refuses also the payloads of messages that were matched.
+ *
  * The slot of a cancelled message stays in the ring until the owner looks for it
  * (transport/mail.h). */
 #include "hosts/hosts_private.h"
@@ -89,6 +92,10 @@ void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *rel
 
 void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
-	for (unsigned i = 0; i < MAIL_SLOTS; i++)
+	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
 		cancel_offered(hosts, peer, relay, i, relay->from->rts[i].generation);
+		/* Matched. A receive that asks for it from now on fails: hosts_fetch_wanted. */
+		hosts_return_offer(hosts, peer, &relay->offered[i]);
+		relay->offered[i].handle = NULL;
+	}
 }

@@ -339,7 +339,8 @@ bool hosts_send_cancels(const struct hosts_path *path);
 /* `peer` asks this rank to cancel a message of one of my rings. */
 void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *relay, uint64_t index,
 			  uint32_t generation);
-/* After a failure: cancels all messages that were offered to this rank and not matched. */
+/* After a failure: cancels all messages that were offered to this rank and not matched, and refuses
+ * the payloads of those that were matched, unless the link fetches them already. */
 void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay);
 
 /* ---- channels.c ---- */

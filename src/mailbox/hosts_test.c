@@ -5,7 +5,7 @@
 #include "op/hosts_run_fixture.h"
 #include "hosts/hosts_private.h"
 
-enum { MANY = 300, LONGEST = 300000 };
+enum { MANY = 300, LONGEST = 300000, TURNS = 10000 };
 
 static void begin(struct unit *unit, struct op *op, struct op_workspace *workspace,
 		  enum trace_kind kind, int peer, int tag, void *buffer, uint64_t count)
@@ -156,6 +156,43 @@ static void test_cut(void **state)
 	free(to);
 }
 
+/* A receive does not fit its message, and so fails the group. The source gets its buffer back
+ * without a cut, because other groups need the connection. */
+static void test_does_not_fit(void **state)
+{
+	(void)state;
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	unsigned char *to = calloc(1, LONGEST);
+	enum op_progress progress = OP_BLOCKED;
+	struct op send, receive;
+	void *from; /* shared memory: its payload is no copy, which may be read for ever */
+	MUST(to && memory_alloc(&source->link->memory, LONGEST, &from) == LS_OK);
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST - 1);
+	for (int i = 0; i < TURNS && progress == OP_BLOCKED; i++) {
+		progress = mailbox_advance(target->mailbox, &receive);
+		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
+	}
+	assert_int_equal(progress, OP_FAILED);
+	assert_int_equal(receive.status, LS_TRUNCATED);
+	atomic_store(&hosts->fixture->cause, 1);
+	for (int r = 0; r < RANKS; r++)
+		hosts_withdraw(&hosts->fixture->units[r].link->team);
+	progress = OP_BLOCKED;
+	for (int i = 0; i < TURNS && progress == OP_BLOCKED; i++) {
+		progress = mailbox_abandon(source->mailbox, &send, NULL, false);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
+	}
+	assert_int_equal(progress, OP_DONE);
+	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), OP_DONE);
+	close_hosts(hosts);
+	free(to);
+}
+
 /* ---- a peer that lies ---- */
 
 static const struct link_ops *plain;
@@ -222,6 +259,7 @@ int main(void)
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_more_than_there_is_room_for),
 		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_does_not_fit),
 		cmocka_unit_test(test_another_length),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -423,6 +423,28 @@ void a_cycle_through_pairs_is_proved(struct runner_rank *self)
 	ls_group_close(world);
 }
 
+/* A receive that does not fit its message closes one group: also if the payload lies where a rank
+ * of another host was to fetch it. */
+void a_misfit_closes_one_group(struct runner_rank *self)
+{
+	enum { COUNT = 1 << 18 };
+	ls_group *world = runner_open(self), *group;
+	int last = self->size - 1;
+	void *buffer;
+	OK(ls_alloc(world, COUNT * sizeof(int32_t), &buffer));
+	memset(buffer, 0, COUNT * sizeof(int32_t));
+	OK(ls_group_split(world, 0, self->rank, &group));
+	if (self->rank == 0)
+		GIVES(LS_TRUNCATED, ls_send(group, buffer, COUNT, LS_INT32, last, NULL));
+	if (self->rank == last)
+		GIVES(LS_TRUNCATED, ls_recv(group, buffer, COUNT - 1, LS_INT32, 0, NULL));
+	is_open(world);
+	works(world);
+	OK(ls_free(world, buffer));
+	ls_group_close(group);
+	ls_group_close(world);
+}
+
 /* What the operations of a failed group touched is the program's again, for another group, too. Run
  * with LOCKSTEP_CHECK=1, which refuses what is still under way. */
 void buffers_are_free_after_a_failure(struct runner_rank *self)

@@ -280,6 +280,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_failure_excuses_what_is_missing, FEW),
 	TEST(groups_left_open_are_told, FEW, PROCESSES),
 	TEST(a_mismatch_closes_one_group, FEW),
+	TEST(a_misfit_closes_one_group, FEW),
 	TEST(a_time_out_closes_one_group, FEW),
 	ALGORITHM(a_time_out_closes_one_group, "tree", R(5)),
 	ALGORITHM(a_time_out_closes_one_group, "doubling", R(5)),

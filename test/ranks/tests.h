@@ -152,9 +152,9 @@ runner_function last_collectives_differ, last_collectives_of_all_differ, blockin
 	groups_end_one_by_one, a_failure_excuses_what_is_missing, groups_left_open_are_told;
 /* group_failure_test.c */
 runner_function lists_that_differ, groups_in_another_order, a_split_meets_another_collective,
-	a_mismatch_closes_one_group, a_time_out_closes_one_group, a_chain_is_late,
-	a_chain_is_late_handle, a_wait_ends_at_the_limit_of_another, a_rank_left_one_group,
-	leaving_wakes_who_sleeps, buffers_are_free_after_a_failure,
+	a_mismatch_closes_one_group, a_misfit_closes_one_group, a_time_out_closes_one_group,
+	a_chain_is_late, a_chain_is_late_handle, a_wait_ends_at_the_limit_of_another,
+	a_rank_left_one_group, leaving_wakes_who_sleeps, buffers_are_free_after_a_failure,
 	a_death_closes_groups_that_need_it, aborts_in_any_order, a_cycle_through_groups_is_proved,
 	a_cycle_through_pairs_is_proved, the_time_limit_is_inherited;
 /* failure_test.c */
