@@ -4,6 +4,13 @@
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
 
+static void free_block(struct mailbox *mailbox, void *block)
+{
+	/* memory_free has printed a message about a block that is not mine. */
+	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
+	(void)status;
+}
+
 /* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
 static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer, unsigned half)
 {
@@ -12,9 +19,7 @@ static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer
 		uint64_t done = atomic_load_explicit(&peer->to->rts[i].done, memory_order_acquire);
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
-		/* memory_free has printed a message about a block that is not mine. */
-		ls_status status = memory_free(mailbox->memory, peer->blocks[i], trace_caller_text);
-		(void)status;
+		free_block(mailbox, peer->blocks[i]);
 		peer->blocks[i] = NULL;
 		peer->unowned_rts[half] &= ~(left & -left);
 		transport_mail_rts_free(&peer->out, i, peer->out.generations[i]);
@@ -41,8 +46,11 @@ static bool wants_rts(struct mailbox *mailbox, const struct op *op) LOCK_REQUIRE
 {
 	if (op->p2p.uses_cells)
 		return !mailbox_reclaim_cells(mailbox, op->call.send.bytes);
-	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
-	       op->p2p.cancellable || op_is_on_stream(op);
+	/* A link offers no payload without a byte. */
+	bool hands_over = op->p2p.hands_over_block &&
+			  (op->call.send.bytes > 0 || mailbox->peers[op->call.peer].is_here);
+	return op->call.send.bytes > MAIL_INLINE_BYTES || hands_over || op->p2p.cancellable ||
+	       op_is_on_stream(op);
 }
 
 static bool has_room(struct mailbox *mailbox, struct mailbox_peer *peer, const struct op *op)
@@ -113,7 +121,7 @@ static void post_send(struct mailbox *mailbox, struct mailbox_peer *peer, struct
 		take_rts(peer, op);
 		envelope.rts = (uint16_t)(op->p2p.index + 1);
 	}
-	if (op->p2p.hands_over_block)
+	if (op->p2p.hands_over_block && rts)
 		envelope.flags |= MAIL_BLOCK;
 	if (op->p2p.uses_cells && !rts)
 		mailbox_post_eager(mailbox, op->call.peer, &envelope, op->call.send.address,
@@ -123,10 +131,13 @@ static void post_send(struct mailbox *mailbox, struct mailbox_peer *peer, struct
 				    op->call.send.bytes);
 	mailbox_note_sent(mailbox, op->call.peer,
 			  would_wait(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
-	if (op->p2p.hands_over_block) {
+	if (op->p2p.hands_over_block)
 		memory_give_block(mailbox->memory, op->call.send.address);
+	if (op->p2p.hands_over_block && rts) {
 		mailbox_disown_rts(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
+	} else if (op->p2p.hands_over_block) {
+		free_block(mailbox, op->call.send.address);
 	}
 	if (rts && !op->p2p.hands_over_block)
 		mailbox_activate(mailbox, op, OP_P2P_SENT);

@@ -95,6 +95,31 @@ void short_blocks_change_hands(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* Without a byte in it: the receiver needs no buffer. More than there are RTS slots. */
+void empty_blocks_change_hands(struct runner_rank *self)
+{
+	enum { COUNT = 3 * 64 };
+	ls_group *group = runner_open(self);
+	struct ls_memory_stats stats = {.size = sizeof stats};
+	int other = 1 - self->rank;
+	for (int i = 0; i < COUNT; i++) {
+		void *memory;
+		OK(ls_alloc(group, LONG, &memory));
+		OK(ls_send_block(group, memory, 0, LS_INT32, other, NULL));
+		if (i % 2) {
+			OK(ls_recv(group, NULL, 0, LS_INT32, other, NULL));
+		} else {
+			OK(ls_recv_block(group, &memory, 0, LS_INT32, other, NULL));
+			OK(ls_free(group, memory));
+		}
+	}
+	OK(ls_barrier(group, NULL));
+	OK(ls_memory_stats(group, &stats));
+	CHECK_THAT(stats.live_bytes <= 64 * 2 * LONG, "%llu bytes are still live",
+		   (unsigned long long)stats.live_bytes);
+	ls_group_close(group);
+}
+
 /* Ranks that sleep at once, and that nothing else wakes for ten seconds: for a message, and for a
  * free slot. */
 void short_ones_wake(struct runner_rank *self)

@@ -146,6 +146,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(closed_with_messages, "one_at_a_time", "P2P=serial", R(2), PROCESSES),
 	SETTING(short_ones_keep_the_order, "room_for_one", "MESSAGES=1", R(2)),
 	TEST(short_blocks_change_hands, R(2)),
+	TEST(empty_blocks_change_hands, R(2)),
 	TEST(eager_sends_need_no_receive, R(1) | R(2) | R(4)),
 	TEST(eager_sends_use_up_cells, R(3)),
 	TEST(eager_cells_are_filled_again, R(3)),

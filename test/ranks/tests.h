@@ -96,8 +96,8 @@ runner_function blocks_given_back_in_any_order, a_block_is_back_before_its_send,
 	sends_that_nobody_goes_on_with, what_was_taken_back_leaves_room,
 	what_was_taken_back_leaves_room_beside, what_was_taken_back_makes_room;
 /* short_test.c */
-runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
-	short_handles_are_shared, short_ones_to_oneself;
+runner_function short_ones_keep_the_order, short_blocks_change_hands, empty_blocks_change_hands,
+	short_ones_wake, short_handles_are_shared, short_ones_to_oneself;
 /* message_failure_test.c */
 runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
