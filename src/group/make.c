@@ -140,6 +140,7 @@ static bool is_left_by_all(const struct ls_group *group)
 /* Makes the object ready for another group. */
 static void reset_object(struct ls_group *group)
 {
+	mailbox_free_left(group->mailbox);
 	transport_area_reset(&group->world->transport, group->area, group->size,
 			     atomic_load(&group->trace_entry->entered));
 	for (int q = 0; q < group->size; q++)

@@ -154,6 +154,10 @@ static inline bool mailbox_is_posted(const struct op *op)
 /* Before this rank leaves the group: frees the blocks that their receivers have returned. Those
  * that they still have stay allocated until the world is closed. */
 void mailbox_free_returned(struct mailbox *mailbox);
+/* Once all members have left the group, and no link uses its buffers: frees the blocks that were
+ * never to become a receiver's: copies of sends that were cancelled, and blocks that were sent to
+ * another host, where their receivers have copies. */
+void mailbox_free_left(struct mailbox *mailbox);
 /* Cancels an operation. True: it was unmatched, and is now complete with LS_CANCELLED, or will be
  * once the thread that advances it has seen that. Sends that were queued behind it begin if there
  * is room for them. */

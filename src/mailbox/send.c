@@ -35,6 +35,21 @@ void mailbox_free_returned(struct mailbox *mailbox)
 	lock_mail_release(&mailbox->lock);
 }
 
+void mailbox_free_left(struct mailbox *mailbox)
+{
+	lock_mail_acquire(&mailbox->lock);
+	for (int q = 0; q < mailbox->team->size; q++) {
+		struct mailbox_peer *peer = &mailbox->peers[q];
+		for (uint64_t left = peer->unowned_rts[0]; left; left &= left - 1) {
+			unsigned i = (unsigned)__builtin_ctzll(left);
+			free_block(mailbox, peer->blocks[i]);
+			peer->blocks[i] = NULL;
+		}
+		peer->unowned_rts[0] = 0;
+	}
+	lock_mail_release(&mailbox->lock);
+}
+
 /* Whether the receiver gets the block itself, and returns it at any time. A receiver on another
  * host gets a copy. */
 static bool hands_over_here(const struct mailbox_peer *peer, const struct op *op)

@@ -209,6 +209,7 @@ const struct runner_test runner_tests[] = {
 	TEST(lost_blocks_are_told, R(1), PROCESSES),
 	TEST(what_is_not_lost_is_not_told, R(2), PROCESSES),
 	TEST(both_that_close_tell_once, R(2), PROCESSES),
+	TEST(closed_groups_leave_no_blocks, R(2) | R(3)),
 	SETTING(lost_messages_are_an_error, "with_check", "CHECK=1", R(2)),
 	TEST(another_tag_is_told, R(2)),
 	TEST(another_group_is_told, R(2)),

@@ -122,7 +122,7 @@ runner_function short_handles_dropped_are_told, short_handles_left_are_counted,
 	wrong_arguments_are_told, closed_with_a_collective, wrong_calls_are_found,
 	freed_handles_are_found, callbacks_do_not_wait;
 runner_function lost_messages_are_told, lost_blocks_are_told, what_is_not_lost_is_not_told,
-	both_that_close_tell_once, lost_messages_are_an_error;
+	both_that_close_tell_once, lost_messages_are_an_error, closed_groups_leave_no_blocks;
 runner_function another_tag_is_told, another_group_is_told, what_was_taken_before_is_told,
 	barriers_in_another_order_are_told, a_receive_from_oneself_is_told;
 runner_function an_old_send_is_told, a_send_not_on_record_is_told, a_batch_that_never_ends_is_proved;
