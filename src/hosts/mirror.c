@@ -144,7 +144,9 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 	const uint64_t *words = message->note.words;
 	uint64_t index = words[2];
 	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
-	if (!relay || index >= MAIL_SLOTS || !message->handle) {
+	/* A source that uses a slot again has the payload of the last use back. */
+	if (!relay || index >= MAIL_SLOTS || !message->handle ||
+	    relay->received[index].is_under_way) {
 		hosts_return_offer(hosts, peer, message);
 		return;
 	}

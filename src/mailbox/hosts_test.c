@@ -253,6 +253,74 @@ static void test_another_length(void **state)
 	receive_from_liar(LONGEST / 2);
 }
 
+/* What the source has sent of a slot of the ring: an envelope that names RTS slot 0. */
+static void forge_message(struct link *link, uint64_t position, uint64_t bytes)
+{
+	struct {
+		uint64_t held;
+		struct mail_envelope envelope;
+		unsigned char tiny[MAIL_TINY_BYTES];
+	} line = {.held = position,
+		  .envelope = {.count = bytes, .tag = 5, .rts = 1, .dtype = LS_UINT8}};
+	uint64_t slot = sizeof(struct transport_area) + offsetof(struct transport_inbox, mail) +
+			offsetof(struct mail_ring, slots) +
+			transport_mail_index(position) * sizeof(struct mail_slot);
+	uint64_t held = slot + offsetof(struct mail_slot, held);
+	struct link_note note = {.words = {HOSTS_NOTE_WRITE, held << 1 | HOSTS_OF_TARGET,
+					   slot << 1 | HOSTS_OF_TARGET, position}};
+	MUST(link->ops->post(link, FAR, &note, &line, sizeof line, NULL));
+	link->ops->push(link, FAR);
+}
+
+/* The source uses an RTS slot again whose payload is being fetched. The link needs what belongs to
+ * that until it is done. */
+static void test_slot_used_twice(void **state)
+{
+	enum { SHORT = 5000 };
+	(void)state;
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct link *link = loop_link(hosts->loop, 0);
+	uint64_t ring = sizeof(struct transport_area) + offsetof(struct transport_inbox, mail);
+	struct link_note note = {.words = {HOSTS_NOTE_LONG, ring << 1 | HOSTS_OF_TARGET, 0, 2}};
+	/* Its end looks like that of a block (hosts/ask.c), which frees it. */
+	struct hosts_transfer *forged = calloc(2, sizeof *forged);
+	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST), *other = calloc(1, SHORT);
+	struct op send, receive, second;
+	struct op_workspace workspace;
+	enum op_progress progress = OP_BLOCKED, next = OP_BLOCKED;
+	MUST(from && to && other && forged);
+	forged->kind = HOSTS_TRANSFER_TELL;
+	memset(from, 1, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
+	while (mailbox_advance(target->mailbox, &receive) == OP_BLOCKED && !to[0]) {
+		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
+	}
+	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
+	MUST(link->ops->post(link, FAR, &note, offered_bytes, SHORT, &forged->link_transfer));
+	forge_message(link, 2, SHORT);
+	begin(target, &second, &workspace, TRACE_RECV, 0, 5, other, SHORT);
+	for (int i = 0; i < TURNS && (progress == OP_BLOCKED || next == OP_BLOCKED); i++) {
+		if (progress == OP_BLOCKED)
+			progress = mailbox_advance(target->mailbox, &receive);
+		if (progress == OP_DONE)
+			assert_null(memchr(to, 0, LONGEST));
+		if (next == OP_BLOCKED)
+			next = mailbox_advance(target->mailbox, &second);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
+	}
+	assert_int_equal(progress, OP_DONE);
+	atomic_store(&hosts->fixture->cause, 1);
+	close_hosts(hosts);
+	free(from);
+	free(to);
+	free(other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -261,6 +329,7 @@ int main(void)
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_does_not_fit),
 		cmocka_unit_test(test_another_length),
+		cmocka_unit_test(test_slot_used_twice),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
