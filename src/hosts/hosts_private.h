@@ -43,6 +43,7 @@ struct hosts_transfer {
 	uint8_t index;                      /* of the RTS slot, or of the channel's slot */
 	uint8_t kind;                       /* enum hosts_transfer_kind */
 	bool is_under_way;                  /* the link uses it */
+	bool is_returned;                   /* sent: the owner has returned the RTS slot */
 };
 
 /* How far the payload that this rank fetches is. */

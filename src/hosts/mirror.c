@@ -98,13 +98,30 @@ static void note_opened(struct hosts *hosts, int peer, unsigned area, uint64_t v
 	hosts_mark(hosts, relay->team->area, peer);
 }
 
+/* Whether the word returns an RTS slot whose payload the link has not ended yet: no end of a
+ * transfer has an order with what its peer sends. Only that end says whether the message was
+ * cancelled, so end_sent stores the word. */
+static bool is_too_early(const struct hosts *hosts, int peer, uint64_t place, unsigned area,
+			 uint64_t inside, uint64_t value)
+{
+	uint64_t box_at;
+	int index = place & HOSTS_OF_TARGET ? -1 : rts_of(inside, &box_at);
+	struct hosts_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
+	if (index < 0 || index >= MAIL_SLOTS || !relay || !relay->sent[index].is_under_way ||
+	    value != transport_mail_word(relay->sent[index].generation, 0))
+		return false;
+	relay->sent[index].is_returned = true;
+	return true;
+}
+
 static void put_word(struct hosts *hosts, int peer, uint64_t place, uint64_t value)
 {
 	uint64_t inside, box_at;
 	unsigned area;
 	_Atomic uint64_t *word = find_place(hosts, peer, place, 8, &area, &inside);
 	/* This thread is the only writer. */
-	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0)
+	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0 ||
+	    is_too_early(hosts, peer, place, area, inside, value))
 		return;
 	wait_store(word, value);
 	if (!(place & HOSTS_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
@@ -319,7 +336,8 @@ static void end_sent(struct hosts_transfer *transfer)
 	}
 	wait_store(&rts->owner_copied,
 		   transport_mail_word(transfer->generation, transport_mail_pieces(rts->bytes)));
-	if (transfer->link_transfer.status == LS_OK)
+	if (transfer->link_transfer.status == LS_OK ||
+	    (transfer->link_transfer.status == LS_CANCELLED && transfer->is_returned))
 		transport_mail_rts_done(relay->to, transfer->index, transfer->generation);
 }
 

@@ -321,6 +321,62 @@ static void test_slot_used_twice(void **state)
 	free(other);
 }
 
+/* ---- in another order ---- */
+
+static struct link_transfer *held; /* has ended, and its user is not told yet */
+static void (*tell_done)(void *context, struct link_transfer *transfer);
+
+static void hold_done(void *context, struct link_transfer *transfer)
+{
+	(void)context;
+	assert_null(held);
+	held = transfer;
+}
+
+static void advance(struct test_hosts *hosts, int turns)
+{
+	for (int i = 0; i < turns; i++)
+		for (int r = 0; r < RANKS; r++)
+			hosts_advance(&hosts->fixture->units[r].link->transport);
+}
+
+/* A message is cancelled, then a receive finds that, and its rank returns the RTS slot. The source
+ * learns of that before it learns that the payload was refused. The message was not received. */
+static void test_returned_before_refused(void **state)
+{
+	(void)state;
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct link *link = loop_link(hosts->loop, 0);
+	unsigned char *from = calloc(1, LONGEST), *to = calloc(1, LONGEST);
+	struct wait_word words[2];
+	struct op send, receive;
+	MUST(from && to);
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	for (int i = 0; i < 100; i++) { /* it is offered */
+		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
+		advance(hosts, 1);
+	}
+	tell_done = link->events.done;
+	link->events.done = hold_done;
+	assert_false(mailbox_cancel(source->mailbox, &send));
+	assert_true(mailbox_ask_cancel(source->mailbox, &send, words));
+	advance(hosts, 100);
+	assert_non_null(held); /* it was refused */
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
+	assert_int_equal(mailbox_advance(target->mailbox, &receive), OP_BLOCKED);
+	advance(hosts, 100);
+	assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
+	link->events.done = tell_done;
+	tell_done(link->events.context, held);
+	assert_int_equal(mailbox_advance(source->mailbox, &send), OP_FAILED);
+	assert_int_equal(send.status, LS_CANCELLED);
+	assert_true(mailbox_cancel(target->mailbox, &receive));
+	close_hosts(hosts);
+	free(from);
+	free(to);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -330,6 +386,7 @@ int main(void)
 		cmocka_unit_test(test_does_not_fit),
 		cmocka_unit_test(test_another_length),
 		cmocka_unit_test(test_slot_used_twice),
+		cmocka_unit_test(test_returned_before_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
