@@ -356,6 +356,7 @@ void ddp_names_world_ranks(struct runner_rank *self)
 	ls_status status = ls_group_split(world, self->rank == 0 ? -1 : 0, -self->rank, &f.group);
 	CHECK(status == (self->rank == 0 ? LS_NOT_MEMBER : LS_OK));
 	if (!f.group) {
+		runner_meet(self);
 		ls_group_close(world);
 		return;
 	}
@@ -374,6 +375,7 @@ void ddp_names_world_ranks(struct runner_rank *self)
 		GIVES(first || turn == 1 ? LS_INCONSISTENT : LS_OK, ls_ddp_finish(f.ddp));
 	}
 	caught_end(&caught);
+	runner_meet(self); /* the next step fails the group */
 	if (first) {
 		SAYS(caught.text, "1 and 2 bytes on rank 2, 1 and 1 on rank 1");
 		SAYS(caught.text, "parameter 8 is missing on rank 2, but 'p8' ");
