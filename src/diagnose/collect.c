@@ -39,6 +39,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 	rank->exit_code = source->exit_code;
 	rank->process = source->process;
 	rank->known = trace != NULL;
+	rank->left = source->left;
 	if (source->host)
 		snprintf(rank->host, sizeof rank->host, "%s", source->host);
 	bool foreign = false;
@@ -50,7 +51,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		copy_text(rank->host, sizeof rank->host, header->host);
 		copy_text(rank->program, sizeof rank->program, header->program);
 		rank->left_ns = atomic_load_explicit(&header->left_ns, memory_order_acquire);
-		rank->left = rank->left_ns != 0;
+		rank->left |= rank->left_ns != 0;
 		rank->serial = __atomic_load_n(&header->serial, __ATOMIC_RELAXED) != 0;
 		uint32_t space = __atomic_load_n(&header->pid_space, __ATOMIC_RELAXED);
 		foreign = space != 0 && space != fork_pid_space();

@@ -217,6 +217,7 @@ struct diagnose_source {
 	const void *segment;            /* its transport segment; NULL: not readable */
 	size_t segment_bytes;
 	const char *host; /* the rank's host, if that is another one; NULL: its trace says it */
+	bool left; /* it has closed the world group, as its host has told; or its trace says it */
 	/* What the launcher or a pidfd already knows; DIAGNOSE_PROCESS_UNKNOWN: read /proc. */
 	enum diagnose_process process;
 	int signal, exit_code;

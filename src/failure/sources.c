@@ -6,6 +6,13 @@
 #include "failure/entered.h"
 #include "failure/failure_private.h"
 
+/* Whether a rank of another host has closed the world group, which has the first area. */
+static bool has_left(const struct transport *transport, const struct transport_peer *peer)
+{
+	const struct transport_area *area = transport_peer_area(transport, peer, 0);
+	return atomic_load_explicit(&area->times_closed, memory_order_acquire) != 0;
+}
+
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources)
 {
 	for (int q = 0; q < world->size; q++) {
@@ -21,6 +28,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 		};
 		if (world->transport.peers[q].mirror) {
 			sources[q].host = world->far_hosts[q];
+			sources[q].left = has_left(&world->transport, &world->transport.peers[q]);
 			sources[q].pid = world->far_pids[q];
 			sources[q].process = atomic_load(&world->dead[q]) ? DIAGNOSE_PROCESS_DEAD
 									  : DIAGNOSE_PROCESS_UNKNOWN;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a snapshot says of a process while its parent fetches its exit status. */
+ * What a snapshot says of a process while its parent fetches its exit status, and of a rank on
+ * another host that has left. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,8 +74,39 @@ static void test_fetched_meanwhile(void **state)
 	}
 }
 
+/* Its connection is lost in either case; whether it has closed its group stands in its mirror. */
+static void test_left_on_another_host(void **state)
+{
+	(void)state;
+	enum { MIRROR_BYTES = 1 << 26 };
+	void *segment = mmap(NULL, MIRROR_BYTES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_ptr_not_equal(segment, MAP_FAILED);
+	static char mark;
+	struct transport_peer far = {.segment = segment, .mirror = (struct hosts_mirror *)&mark};
+	struct world *world = calloc(1, sizeof *world);
+	assert_non_null(world);
+	world->size = 1;
+	world->transport.peers = &far;
+	atomic_store(&world->dead[0], 1);
+	for (int left = 0; left <= 1; left++) {
+		struct diagnose_source sources[1];
+		failure_fill_sources(world, sources);
+		assert_int_equal(sources[0].left, left);
+		struct diagnose_snapshot *job = failure_collect(world, NULL);
+		assert_non_null(job);
+		assert_int_equal(job->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
+		assert_int_equal(job->ranks[0].left, left);
+		free(job);
+		wait_store(&transport_peer_area(&world->transport, &far, 0)->times_closed, 1);
+	}
+	free(world);
+	munmap(segment, MIRROR_BYTES);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fetched_meanwhile)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fetched_meanwhile),
+					   cmocka_unit_test(test_left_on_another_host)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
