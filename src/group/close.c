@@ -88,21 +88,44 @@ static bool other_thread_waits(const ls_group *group, bool all)
 	return refused;
 }
 
+/* Ends the claims of the other open groups, from the newest to the one before `end`. */
+static void unclaim_others(const ls_group *group, const struct ls_group *end) LOCK_REQUIRES(group)
+{
+	for (struct ls_group *one = group->world->open; one != end; one = one->next)
+		if (one != group)
+			atomic_store(&one->is_closing, false);
+}
+
 /* Makes this thread the one that closes the group, and with the world group all that are open.
- * False: another thread is closing one of them. */
+ * False: another thread is closing one of them. The first access is to the group: if that thread
+ * closes the world group, the world may be gone. */
 static bool claim(ls_group *group, bool all)
 {
-	struct world *world = group->world;
+	if (atomic_exchange(&group->is_closing, true))
+		return false;
 	if (!all)
-		return !atomic_exchange(&group->is_closing, true);
+		return true;
+	struct world *world = group->world;
 	lock_group_acquire(&world->lock);
-	struct ls_group *end = world->open;
-	while (end && !atomic_exchange(&end->is_closing, true))
-		end = end->next;
-	for (struct ls_group *one = world->open; end && one != end; one = one->next)
-		atomic_store(&one->is_closing, false);
+	struct ls_group *one = world->open;
+	while (one && (one == group || !atomic_exchange(&one->is_closing, true)))
+		one = one->next;
+	if (one)
+		unclaim_others(group, one);
 	lock_group_release(&world->lock);
-	return !end;
+	if (one)
+		atomic_store(&group->is_closing, false);
+	return !one;
+}
+
+static void unclaim(ls_group *group, bool all)
+{
+	if (all) {
+		lock_group_acquire(&group->world->lock);
+		unclaim_others(group, NULL);
+		lock_group_release(&group->world->lock);
+	}
+	atomic_store(&group->is_closing, false);
 }
 
 void ls_group_close(ls_group *group)
@@ -116,11 +139,15 @@ void ls_group_close(ls_group *group)
 		return;
 	}
 	bool all = group->id == WORLD_GROUP_ID;
-	if (group_check_may_wait("ls_group_close") != LS_OK || other_thread_waits(group, all))
+	if (group_check_may_wait("ls_group_close") != LS_OK)
 		return;
 	if (!claim(group, all)) {
 		group_bad("ls_group_close", "group", (long long)(uintptr_t)group,
 			  "an open group: another thread is closing this one");
+		return;
+	}
+	if (other_thread_waits(group, all)) {
+		unclaim(group, all);
 		return;
 	}
 	group_launch_close(group);
