@@ -358,7 +358,7 @@ static void run_rank(struct bench *b, const uint64_t *sizes, int size_count)
 	CPU_SET((unsigned)(b->rank % sysconf(_SC_NPROCESSORS_ONLN)), &set);
 	if (sched_setaffinity(0, sizeof set, &set))
 		fail("sched_setaffinity");
-	/* Under Yama the others may read me if they descend from whom I name. */
+	/* Under Yama other processes may read me if they descend from the process that I name. */
 	(void)prctl(PR_SET_PTRACER, (unsigned long)getppid(), 0, 0, 0);
 	for (int i = 0; i < size_count; i++)
 		largest = sizes[i] > largest ? sizes[i] : largest;

@@ -162,7 +162,8 @@ static void test_two_sleepers(void **state)
 	assert_int_equal(waiting_end(&one), LS_OK);
 }
 
-/* A word without a topic is announced to all, and stores of topics do not wake who waits for it. */
+/* A word without a topic is announced to all, and stores of topics do not wake threads that
+ * wait for it. */
 static void test_no_topic(void **state)
 {
 	struct fixture *fixture = *state;

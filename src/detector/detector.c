@@ -8,8 +8,8 @@
 enum { AGENT_MS = 220 };
 
 /* Advances the slow clock, which counts time only as far as this host looked. After a gap it does
- * not know whom it would have heard meanwhile, so no host counts as heard all the time, and no
- * beats as missed. */
+ * not know which hosts it would have heard meanwhile, so no host counts as heard all the time, and
+ * no beats as missed. */
 static void advance_clock(struct detector *detector, uint64_t now_ns)
 {
 	uint64_t passed = now_ns > detector->real_ns ? now_ns - detector->real_ns : 0;
@@ -76,8 +76,8 @@ static uint16_t count_of(const struct detector *detector, int host)
 					      : detector->peers[host].count;
 }
 
-/* Takes over what the peer says of whom it hears. anew: the peer has another agent, or is heard
- * after a gap. */
+/* Takes over what the peer says of the hosts that it hears. anew: the peer has another agent, or is
+ * heard after a gap. */
 static void take_counts(struct detector *detector, struct detector_peer *peer,
 			const struct detector_beat *beat, bool anew)
 {

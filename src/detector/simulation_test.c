@@ -262,7 +262,7 @@ static bool sees_silence(int me, int host)
 	}
 }
 
-/* That packets from `from` do not arrive at `to`, whom it hears or is. */
+/* Whether host `me` knows that packets from `from` do not arrive at `to`. */
 static bool sees_link(int me, int from, int to)
 {
 	bool there = from == world.a && to == world.b, back = from == world.b && to == world.a;
@@ -273,7 +273,7 @@ static bool sees_link(int me, int from, int to)
 	       ((there && me != world.a) || (back && me != world.b));
 }
 
-/* Whom the agent counts as unheard at the end, whatever it has told. */
+/* Which hosts the agent counts as unheard at the end, whatever it has reported. */
 static void check_unheard(int me, int host, int late)
 {
 	bool is_cut = sees_silence(me, host) || sees_link(me, host, me) || sees_link(me, me, host);

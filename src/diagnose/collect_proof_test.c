@@ -225,7 +225,7 @@ static void more_words_than_a_slot_has(void **state)
 	collect(fixture, 0);
 	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)),
 			 2); /* the others' is another one */
-	/* Whom those of others need is seen of all of them, also of the last one. */
+	/* Of the words of other operations, all count, also the last one. */
 	assert_int_equal(test_bits(thread->others), 1 << 2);
 	assert_false(thread->others_unclear);
 	publish_many(fixture, 1, 5);

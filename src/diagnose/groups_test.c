@@ -102,7 +102,7 @@ static void a_place_that_is_used_again(void **state)
 	free(job);
 }
 
-/* Who has closed one group is gone from that one only. */
+/* A rank that has closed one group is gone from that one only. */
 static void one_group_is_left(void **state)
 {
 	(void)state;
@@ -246,7 +246,7 @@ static void a_wait_about_to_end(void **state)
 	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
 	job->ranks[1].threads[0].closing_rank = 1 + 2;
 	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	/* Who has died, or is stopped, ends no wait. */
+	/* A rank that has died, or is stopped, ends no wait. */
 	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;

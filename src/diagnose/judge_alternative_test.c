@@ -82,8 +82,8 @@ static void a_collective_among_others(void **state)
 	test_judged_waits(job, DIAGNOSE_HEALTHY, 0, 0);
 }
 
-/* A wait that needs who has died ends by itself, whoever else it needs, and its rank goes on in
- * other groups. */
+/* A wait that needs a dead rank ends by itself, whichever others it needs, and its own rank goes on
+ * in other groups. */
 static void who_needs_a_dead_one_goes_on(void **state)
 {
 	(void)state;

@@ -130,7 +130,7 @@ static void hint_of_an_onlooker(void **state)
 					       .seq = 1});
 }
 
-/* It has entered, so no record tells who waits for it; who gave up does. */
+/* The rank has entered, so no record tells which ranks wait for it; the one that gave up does. */
 static void hint_of_one_stopped_inside(void **state)
 {
 	(void)state;

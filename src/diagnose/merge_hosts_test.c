@@ -149,8 +149,8 @@ static void wait_for_far(struct collect_fixture *fixture)
 	publish(fixture, 1, 0, &body);
 }
 
-/* It takes nothing that is sent to it, and that does not hide who waits for it; what it has sent
- * may be what they wait for. */
+/* A stopped rank takes nothing that is sent to it. That does not hide which ranks wait for it; what
+ * it has sent may be what they wait for. */
 static void test_who_is_stopped(void **state)
 {
 	struct collect_fixture *fixture = *state;

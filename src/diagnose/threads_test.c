@@ -176,7 +176,7 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Who has been joined may still be listed, and run. */
+/* A thread that has been joined may still be listed, and run. */
 static void await_end(void)
 {
 	while (count_threads() > 2)
@@ -210,7 +210,7 @@ static void *look_at_all(void *argument)
 	while (atomic_load(&looking->runs) != 1)
 		sched_yield();
 	assert_true(diagnose_look_threads(source).awake);
-	/* Who is in the wait table is none of these. */
+	/* A thread in the wait table is none of these. */
 	struct wait_slot_body body = wait_for(0, 1);
 	body.tid = (uint32_t)getpid();
 	publish(fixture, 0, 0, &body);

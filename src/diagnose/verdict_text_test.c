@@ -329,7 +329,7 @@ static void little_room(void **state)
 	free(job);
 }
 
-/* 64 ranks that all differ do not fit; the text says of whom it does not tell, and still what to
+/* 64 ranks that all differ do not fit; the text says which ranks it leaves out, and still what to
  * do. */
 static void too_many_lines(void **state)
 {

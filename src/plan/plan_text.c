@@ -75,7 +75,7 @@ static void range_text(const struct plan *plan, const struct plan_step *step, ch
 			       step->block + step->blocks - 1u);
 }
 
-/* Whom windows and signals reach. */
+/* Which ranks windows and signals reach. */
 static const char *all_text(const struct plan *plan)
 {
 	return plan->hosts > 1 ? "all ranks here" : "all ranks";

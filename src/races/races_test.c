@@ -173,7 +173,8 @@ static void frees(void **state)
 	races_close(it.races);
 }
 
-/* Who has freed it, of a piece of the buffer, and where what he freed begins; -1: not known. */
+/* Which caller has freed this piece of the buffer, and where the freed memory begins; -1: not
+ * known. */
 static int freer(struct fixture *fixture, const char *at, uint64_t bytes, const char *begin)
 {
 	struct races_who found;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into
- * the environment. If settings are there only in part, the error names the one that is missing. */
+ * Where to meet, and as which rank: from the arguments of ls_group_open, or from what a launcher
+ * put into the environment. If only a part of the settings is there, the error names the one that
+ * is missing. */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>

@@ -72,7 +72,7 @@ static void test_without_python(void **state)
 	stack_memory_close(&memory);
 }
 
-/* Who waits for its vfork sleeps uninterruptibly, and not for a file. */
+/* A process that waits for its vfork child sleeps uninterruptibly, and not for a file. */
 static void test_who_hangs(void **state)
 {
 #ifdef __SANITIZE_THREAD__

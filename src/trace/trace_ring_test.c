@@ -90,7 +90,7 @@ static void numbers_first(void **state)
 	close_trace(&trace, &view);
 }
 
-/* Who was held up for a whole lap leaves what has come since alone. */
+/* A thread that was held up for a whole lap of the ring leaves newer records alone. */
 static void overtaken_by_a_lap(void **state)
 {
 	(void)state;

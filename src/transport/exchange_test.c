@@ -196,7 +196,7 @@ static void test_segment(void **state)
 }
 
 /* Waits (with the machine's patience, not ours) until a thread of this rank is blocked on a
- * descriptor; returns for whom. */
+ * descriptor; returns the rank that it waits for. */
 static int awaited_peer(struct test_job *job, int rank)
 {
 	struct wait_table *wait_table = job->ranks[rank].wait_table;

@@ -160,7 +160,7 @@ def test_the_thread_that_called():
 
 
 def test_a_snapshot_has_the_line():
-    """Of a job that is ended by its user, who has seen that it hangs."""
+    """Of a job that its user ends, because it hangs."""
     for number in (signal.SIGTERM, signal.SIGINT):
         with python_job('threads', LOCKSTEP_PATIENCE_MS=300) as job:
             job.text = b''

@@ -97,7 +97,7 @@ def until_diagnosed(job, right):
 
 
 def blamed(seen):
-    """What costs most, and who is slow in it."""
+    """Which phase costs most, and which rank is slow in it."""
     return seen["stragglers"] and (seen["stragglers"][0]["phase"], seen["stragglers"][0]["ranks"])
 
 

@@ -199,7 +199,7 @@ void a_rank_that_left_is_named(struct runner_rank *self)
 	end_closed(group, LS_PEER_LEFT, last);
 }
 
-/* Whom nobody needs may go; what it sent before arrives. */
+/* A rank that no other one needs may leave; what it sent before arrives. */
 void a_rank_may_leave_when_done(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

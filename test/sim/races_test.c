@@ -199,8 +199,8 @@ static void into_freed(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
-/* Behind the block in use is memory of which it is not known any more who has freed it. Behind that
- * is memory that was just freed. */
+/* Behind the block in use is memory that was freed so long ago that nothing remembers the call.
+ * Behind that is memory that was just freed. */
 static void behind_unknown(struct rank *rank)
 {
 	enum { BLOCK = 1024, FREES = 100 };
