@@ -109,9 +109,12 @@ struct wait_slot_body {
  * different epochs. */
 struct wait_slot {
 	_Alignas(64) _Atomic uint32_t epoch;
-	_Atomic uint32_t taken; /* 1 while a thread has this slot */
+	_Atomic uint32_t taken; /* enum wait_taken */
 	struct wait_slot_body body;
 };
+
+/* Which has the slot: none, a thread, or an item of the progress thread (below). */
+enum wait_taken { WAIT_TAKEN_NOT, WAIT_TAKEN_BY_THREAD, WAIT_TAKEN_BY_ITEM };
 
 /* All wait slots of a rank. In its trace; initially zero. */
 struct wait_table {

@@ -127,17 +127,18 @@ static void write_state(struct wait_table *wait_table, struct wait_slot *slot,
 static void free_slot(struct wait_table *wait_table, struct wait_slot *slot)
 {
 	write_state(wait_table, slot, WAIT_UNUSED, 0);
-	atomic_store_explicit(&slot->taken, 0, memory_order_release);
+	atomic_store_explicit(&slot->taken, WAIT_TAKEN_NOT, memory_order_release);
 }
 
 /* NULL: none is free, or there is no wait table any more. */
-static struct wait_slot *take_free_slot(struct wait_table *wait_table) LOCK_REQUIRES(trace)
+static struct wait_slot *take_free_slot(struct wait_table *wait_table, enum wait_taken taken)
+	LOCK_REQUIRES(trace)
 {
 	for (int i = 0; wait_table && i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot *slot = &wait_table->slots[i];
 		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
 			continue;
-		atomic_store_explicit(&slot->taken, 1, memory_order_relaxed);
+		atomic_store_explicit(&slot->taken, taken, memory_order_relaxed);
 		return slot;
 	}
 	return NULL;
@@ -147,7 +148,7 @@ static struct wait_slot *take_free_slot(struct wait_table *wait_table) LOCK_REQU
 static void take_slot(struct registration *registration) LOCK_REQUIRES(trace)
 {
 	struct wait_table *wait_table = registration->registry->wait_table;
-	registration->slot = take_free_slot(wait_table);
+	registration->slot = take_free_slot(wait_table, WAIT_TAKEN_BY_THREAD);
 	if (registration->slot)
 		write_state(wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
 }
@@ -380,7 +381,7 @@ void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 		return;
 	if (!item->slot) {
 		lock_trace_acquire(&registry->lock);
-		item->slot = take_free_slot(wait_table);
+		item->slot = take_free_slot(wait_table, WAIT_TAKEN_BY_ITEM);
 		lock_trace_release(&registry->lock);
 	}
 	if (!item->slot) {

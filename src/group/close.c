@@ -46,12 +46,16 @@ void group_close_world(struct world *world)
 		free(world);
 }
 
-/* Whether another thread of the program waits in a call. */
-static bool is_call(const struct world *world, const struct wait_slot_body *wait)
+/* Whether the slot shows a call of another thread of the program that waits. What the progress
+ * thread waits for has slots of its own. */
+static bool shows_call(const struct world *world, int slot, struct wait_slot_body *wait)
 {
-	bool waits = wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD;
-	return waits && wait->tid != trace_thread_id() &&
-	       wait->tid != atomic_load(&world->trace.wait_table->progress_tid);
+	const struct wait_table *wait_table = world->trace.wait_table;
+	uint32_t epoch;
+	return atomic_load(&wait_table->slots[slot].taken) == WAIT_TAKEN_BY_THREAD &&
+	       trace_read_slot(&world->views[world->rank], slot, wait, &epoch) &&
+	       (wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD) &&
+	       wait->tid != trace_thread_id() && wait->tid != atomic_load(&wait_table->progress_tid);
 }
 
 /* Refuses the close because of this wait in the group; NULL: the group is not open any more. */
@@ -72,13 +76,14 @@ static bool refuse_for(const ls_group *group, const struct wait_slot_body *wait)
 static bool other_thread_waits(const ls_group *group, bool all)
 {
 	struct world *world = group->world;
-	const struct trace_view *view = &world->views[world->rank];
+	/* With LOCKSTEP_P2P=serial a thread may be shown with a message of another group that its
+	 * own comes after. */
+	if (!world->views[world->rank].header || (!all && world->settings.p2p == SETTING_P2P_SERIAL))
+		return false;
 	bool refused = false;
-	for (int i = 0; view->header && i < WAIT_SLOT_MAX && !refused; i++) {
+	for (int i = 0; i < WAIT_SLOT_MAX && !refused; i++) {
 		struct wait_slot_body wait;
-		uint32_t epoch;
-		if (!trace_read_slot(view, i, &wait, &epoch) || !is_call(world, &wait) ||
-		    (!all && wait.group != group->id))
+		if (!shows_call(world, i, &wait) || (!all && wait.group != group->id))
 			continue;
 		struct ls_group *in = world_hold(world, wait.group);
 		refused = refuse_for(in, &wait);
@@ -103,29 +108,36 @@ static bool claim(ls_group *group, bool all)
 {
 	if (atomic_exchange(&group->is_closing, true))
 		return false;
-	if (!all)
-		return true;
 	struct world *world = group->world;
+	if (!all) {
+		atomic_fetch_add(&world->closers, 1);
+		return true;
+	}
 	lock_group_acquire(&world->lock);
 	struct ls_group *one = world->open;
 	while (one && (one == group || !atomic_exchange(&one->is_closing, true)))
 		one = one->next;
-	if (one)
+	/* A group that another thread closes is not open any more before that thread is done. */
+	bool claimed = !one && atomic_load(&world->closers) == 0;
+	if (!claimed)
 		unclaim_others(group, one);
 	lock_group_release(&world->lock);
-	if (one)
+	if (!claimed)
 		atomic_store(&group->is_closing, false);
-	return !one;
+	return claimed;
 }
 
 static void unclaim(ls_group *group, bool all)
 {
+	struct world *world = group->world;
 	if (all) {
-		lock_group_acquire(&group->world->lock);
+		lock_group_acquire(&world->lock);
 		unclaim_others(group, NULL);
-		lock_group_release(&group->world->lock);
+		lock_group_release(&world->lock);
 	}
 	atomic_store(&group->is_closing, false);
+	if (!all)
+		atomic_fetch_sub(&world->closers, 1);
 }
 
 void ls_group_close(ls_group *group)
@@ -160,8 +172,10 @@ void ls_group_close(ls_group *group)
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
 	}
 	group_leave(group);
-	if (!all)
+	if (!all) {
+		atomic_fetch_sub(&world->closers, 1);
 		return;
+	}
 	failure_ends_await(world);
 	group_close_world(world);
 }

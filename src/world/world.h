@@ -156,6 +156,9 @@ struct world {
 	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
 	struct ls_group *closed LOCK_GUARDED(group); /* some member may not have left it */
 	struct ls_group *spare LOCK_GUARDED(group);  /* reset, and free for another group */
+	/* Threads in ls_group_close on groups but the world group. The last access of such a thread
+	 * lowers it, so if it is 0 and no open group is claimed, the world may be closed. */
+	_Atomic uint32_t closers;
 	uint32_t object_count LOCK_GUARDED(group);
 	uint32_t clearing LOCK_GUARDED(group); /* threads that make closed groups spare */
 	/* used for the last id that this rank has offered */
