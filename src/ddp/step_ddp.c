@@ -87,6 +87,7 @@ static ls_status await_passes(struct ls_ddp *ddp)
 		if (ddp->rank == 0)
 			say_passes(ddp, r);
 		status = LS_INCONSISTENT;
+		group_set_passes(ddp->group, 0); /* all ranks know it: they begin anew */
 	}
 	return status;
 }
