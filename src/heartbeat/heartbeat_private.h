@@ -43,9 +43,9 @@ struct heartbeat {
 
 /* ---- silence.c ---- */
 
-/* Tells the ranks of this host which hosts this rank, as the agent, does not hear now, and the user
- * the verdicts. False: this rank was stopped and is the agent no more, so it has told nothing. If it
- * is stopped after it has looked, the agent's next call mends what this one stores. */
+/* Tells the ranks of this host which hosts this rank, as the agent, does not hear now, and the
+ * user the verdicts. False: this rank was stopped and is the agent no more, so it has told nothing.
+ * If it is stopped after it has looked, the agent's next call mends what this one stores. */
 bool heartbeat_tell(struct heartbeat *heartbeat);
 /* Whether all ranks of the host have ended or left the job, as this rank's own connections show. If
  * the host has broken down, those of other ranks may not show it. */
