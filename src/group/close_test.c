@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -23,15 +24,16 @@ static ls_group *open_alone(void)
 
 /* ---- a thread in a call ---- */
 
-struct receiver {
+struct caller {
 	pthread_t thread;
 	ls_group *group;
+	ls_request *op;
 	ls_status status;
 };
 
 static void *receive(void *argument)
 {
-	struct receiver *self = argument;
+	struct caller *self = argument;
 	float value;
 	self->status = ls_recv(self->group, &value, 1, LS_FLOAT32, 0, NULL);
 	return NULL;
@@ -52,19 +54,25 @@ static bool is_shown(const ls_group *group)
 	return false;
 }
 
-static void begin_receive(struct receiver *receiver, ls_group *group)
+/* Until its wait shows the group. */
+static void begin(struct caller *caller, ls_group *group, void *(*waits)(void *caller))
 {
-	receiver->group = group;
-	assert_int_equal(pthread_create(&receiver->thread, NULL, receive, receiver), 0);
+	caller->group = group;
+	assert_int_equal(pthread_create(&caller->thread, NULL, waits, caller), 0);
 	while (!is_shown(group))
 		sched_yield();
 }
 
-static void end_receive(struct receiver *receiver)
+static void begin_receive(struct caller *caller, ls_group *group)
 {
-	assert_int_equal(ls_group_abort(receiver->group, "enough"), LS_OK);
-	pthread_join(receiver->thread, NULL);
-	assert_int_equal(receiver->status, LS_ABORTED);
+	begin(caller, group, receive);
+}
+
+static void end_receive(struct caller *caller)
+{
+	assert_int_equal(ls_group_abort(caller->group, "enough"), LS_OK);
+	pthread_join(caller->thread, NULL);
+	assert_int_equal(caller->status, LS_ABORTED);
 }
 
 static void assert_still_open(ls_group *group, const char *said)
@@ -80,7 +88,7 @@ static void test_thread_in_a_call(void **state)
 {
 	(void)state;
 	ls_group *world = open_alone(), *group;
-	struct receiver receiver;
+	struct caller receiver;
 	assert_int_equal(ls_group_split(world, 0, 0, &group), LS_OK);
 	begin_receive(&receiver, group);
 	ls_group_close(group);
@@ -100,7 +108,7 @@ static void test_thread_in_a_call_on_another_group(void **state)
 {
 	(void)state;
 	ls_group *world = open_alone(), *group, *other;
-	struct receiver receiver;
+	struct caller receiver;
 	assert_int_equal(ls_group_split(world, 0, 0, &group), LS_OK);
 	assert_int_equal(ls_group_split(world, 0, 0, &other), LS_OK);
 	begin_receive(&receiver, group);
@@ -108,6 +116,44 @@ static void test_thread_in_a_call_on_another_group(void **state)
 	assert_int_equal(ls_group_rank(other), -1);
 	end_receive(&receiver);
 	ls_group_close(world);
+}
+
+static void *await_send(void *argument)
+{
+	struct caller *self = argument;
+	self->status = ls_wait(self->op, 0);
+	ls_request_free(self->op);
+	return NULL;
+}
+
+/* With P2P=serial the thread waits until the send of the group that is closed has ended, and so its
+ * wait shows that send. */
+static void test_thread_behind_a_send(void **state)
+{
+	enum { LONG = 1 << 20 };
+	(void)state;
+	assert_int_equal(setenv("LOCKSTEP_P2P", "serial", 1), 0);
+	ls_group *world = open_alone(), *group, *other;
+	struct caller behind;
+	char *bytes = calloc(1, LONG), *to = malloc(LONG);
+	ls_request *first;
+	assert_true(bytes && to);
+	assert_int_equal(ls_group_split(world, 0, 0, &group), LS_OK);
+	assert_int_equal(ls_group_split(world, 0, 0, &other), LS_OK);
+	assert_int_equal(ls_isend(group, bytes, LONG, LS_UINT8, 0, NULL, &first), LS_OK);
+	assert_int_equal(ls_isend(other, bytes, LONG, LS_UINT8, 0, NULL, &behind.op), LS_OK);
+	begin(&behind, group, await_send);
+	ls_request_free(first);
+	ls_group_close(group);
+	assert_int_equal(ls_group_rank(group), -1);
+	assert_int_equal(ls_recv(other, to, LONG, LS_UINT8, 0, NULL), LS_OK);
+	pthread_join(behind.thread, NULL);
+	assert_int_equal(behind.status, LS_OK);
+	ls_group_close(world);
+	assert_int_equal(ls_group_rank(world), -1);
+	assert_int_equal(unsetenv("LOCKSTEP_P2P"), 0);
+	free(bytes);
+	free(to);
 }
 
 /* ---- a thread that closes ---- */
@@ -139,6 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_thread_in_a_call),
 		cmocka_unit_test(test_thread_in_a_call_on_another_group),
+		cmocka_unit_test(test_thread_behind_a_send),
 		cmocka_unit_test(test_group_that_is_being_closed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
