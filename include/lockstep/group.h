@@ -176,10 +176,11 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
 
 /* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group:
  * if one waits there, this call prints a message and does nothing. ls_group_abort ends such calls.
- * Local: it waits for other ranks in two cases only. It waits for the report of a failure, about a
- * second at most (two, on several hosts). And the close of the world group of several hosts waits
- * until the other hosts have what this rank sent last, at most two seconds. Peers that still need
- * this rank get LS_PEER_LEFT.
+ * Local: it waits for other ranks in three cases only. It waits for the report of a failure, about
+ * a second at most (two, on several hosts). It waits until no peer touches the buffers of the
+ * operations that it ends: a quarter of a second at most, and 1.5 s in a group of several hosts.
+ * And the close of the world group of several hosts waits until the other hosts have what this rank
+ * sent last, at most two seconds. Peers that still need this rank get LS_PEER_LEFT.
  *
  * Before it, free all handles of operations on the group, and close each ls_ddp and ls_join that
  * was opened on it. What a call on one of them does after the close is undefined.
