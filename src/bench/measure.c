@@ -244,7 +244,8 @@ static bool choose_rounds(const struct bench_runtime *runtime, const struct benc
 		double one = first.elapsed / (double)*rounds;
 		double fill = effort->repeat_s / (one > 1e-9 ? one : 1e-9);
 		*rounds = fill < 1 ? 1 : fill > ROUNDS_MAX ? ROUNDS_MAX : (long)fill;
-		if (*rounds == 1)
+		/* Anything may have held up a single first round. */
+		if (*rounds == 1 && tries > 0)
 			break;
 		/* The first tries are short and so say little: go up in steps. */
 		if (tries < 2 && *rounds > 30)
