@@ -90,6 +90,51 @@ static void longer_than_the_arena(void **state)
 	fixture_close(fixture);
 }
 
+/* How rank 0 shows what it scatters. */
+static void scatter_plain(struct unit *unit)
+{
+	enum { PART = 40000, RANKS = 2 };
+	static const struct {
+		enum transport_reads fast;
+		enum transport_window window;
+	} cases[] = {{TRANSPORT_READS_YES, TRANSPORT_WINDOW_ADDRESS},
+		     {TRANSPORT_READS_NO, TRANSPORT_WINDOW_FRAGMENTED}};
+	bool root = unit->rank == 0;
+	int32_t *from = malloc(RANKS * PART * sizeof *from);
+	int32_t *to = malloc(PART * sizeof *to);
+	MUST(from && to);
+	for (int i = 0; i < RANKS * PART; i++)
+		from[i] = i;
+	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		memset(to, 0, PART * sizeof *to);
+		struct op op = {.call = {.kind = TRACE_SCATTER,
+					 .dtype = LS_INT32,
+					 .peer = 0,
+					 .recv = buffer_host(to, PART * sizeof *to),
+					 .count = PART}};
+		if (root)
+			op.call.send = buffer_host(from, RANKS * PART * sizeof *from);
+		/* The other one needs to know nothing of it. */
+		unit->link->team.transport->reads_fast =
+			root ? cases[c].fast : TRANSPORT_READS_UNKNOWN;
+		MUST(unit_call(unit, &op) == LS_OK);
+		MUST(!root || op.input_window == cases[c].window);
+		for (int i = 0; i < PART; i++)
+			MUST(to[i] == unit->rank * PART + i);
+	}
+	free(from);
+	free(to);
+}
+
+static void read_where_a_read_is_fast(void **state)
+{
+	(void)state;
+	const struct settings settings = {.cma = SETTING_CMA_AUTO};
+	struct fixture *fixture = fixture_open(2, &settings);
+	fixture_run(fixture, scatter_plain);
+	fixture_close(fixture);
+}
+
 /* Rank 1 is played by hand: its entry is rank 0's own, but for windows that are in fragments,
  * which there are none of in a call with lists. What rank 0 makes of it stays within its
  * buffers. */
@@ -141,6 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(signals_grow_whatever_the_length),
 		cmocka_unit_test(longer_than_the_arena),
+		cmocka_unit_test(read_where_a_read_is_fast),
 		cmocka_unit_test(fragments_where_there_are_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

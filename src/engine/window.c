@@ -35,6 +35,17 @@ static uint64_t laid_out(const struct op *op, enum plan_buffer buffer)
 	return op->call.count * op->element_bytes;
 }
 
+/* Whether peers shall read a plain buffer by address, if they can. */
+static bool is_rather_read(const struct engine *engine, const struct op *op, uint64_t bytes)
+{
+	const struct plan_table_choice *choice = &op->choice;
+	if (engine->cma != SETTING_CMA_AUTO)
+		return engine->cma == SETTING_CMA_ALWAYS;
+	if (op->call.counts && bytes >= ENGINE_CMA_BYTES)
+		return true; /* it would be copied whole */
+	return choice->read_bytes > 0 && (choice->is_given || transport_reads_fast(engine->team));
+}
+
 /* Whether peers can read a plain buffer by address. Each rank decides for itself, and its entry
  * says so. PLAN_PULL, which may replace the plan, does not write to windows that are shown by
  * address. */
@@ -46,10 +57,8 @@ static bool is_readable(const struct engine *engine, const struct op *op, enum p
 	bool only_read =
 		plan->plan.reach[buffer] == PLAN_REACH_READ ||
 		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
-	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_CMA_BYTES);
-	bool wanted =
-		engine->cma == SETTING_CMA_ALWAYS || (engine->cma == SETTING_CMA_AUTO && chosen);
-	return only_read && wanted && transport_reads_buffer(engine->team, caller->address, bytes);
+	return only_read && is_rather_read(engine, op, bytes) &&
+	       transport_reads_buffer(engine->team, caller->address, bytes);
 }
 
 /* Copies the caller's input, times its factor, to a new block. */

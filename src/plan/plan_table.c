@@ -333,7 +333,9 @@ void plan_table_choose(const struct plan_table *table, enum coll_id collective, 
 		*out = (struct plan_table_choice){.algorithm = algorithm,
 						  .stores = (enum plan_stores)line->stores,
 						  .chunk_bytes = line->chunk_bytes,
-						  .read_bytes = line->read_bytes};
+						  .read_bytes = line->read_bytes,
+						  .is_given = i < table->count &&
+							      table->count < table->total};
 		if (can_be(collective, wanted, bytes, inline_bytes))
 			out->algorithm = wanted;
 		return;

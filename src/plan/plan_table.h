@@ -61,6 +61,8 @@ struct plan_table_choice {
 	enum plan_algorithm algorithm;
 	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
+	/* The line is of a text that somebody gave, and so may know this machine. */
+	bool is_given;
 };
 
 struct plan_table_error {

@@ -79,6 +79,7 @@ static void the_choice_follows_size_and_wish(void **state)
 		plan_table_choose(&table, cases[i].collective, cases[i].bytes, INLINE_BYTES, 4,
 				  cases[i].wanted, &choice);
 		assert_int_equal(choice.algorithm, cases[i].chosen);
+		assert_false(choice.is_given);
 	}
 	plan_table_choose(&table, COLL_ALLGATHER, UINT64_MAX, UINT64_MAX, 4, PLAN_NONE, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DIRECT);
@@ -243,6 +244,7 @@ static void the_first_line_that_fits_is_taken(void **state)
 	assert_int_equal(table.count, 5);
 	struct plan_table_choice choice = choose(COLL_ALLREDUCE, 1000, 2);
 	assert_int_equal(choice.algorithm, PLAN_TREE);
+	assert_true(choice.is_given);
 	assert_int_equal(choice.chunk_bytes, 4096);
 	assert_int_equal(choice.read_bytes, 4096);
 	choice = choose(COLL_ALLREDUCE, 1001, 2);
@@ -255,7 +257,9 @@ static void the_first_line_that_fits_is_taken(void **state)
 	assert_int_equal(choose(COLL_ALLREDUCE, (64 << 10) + 1, 4).algorithm, PLAN_RING);
 	assert_int_equal(choose(COLL_ALLREDUCE, 8, 5).algorithm, PLAN_RING);
 	assert_int_equal(choose(COLL_BARRIER, 0, 64).algorithm, PLAN_TREE);
-	assert_int_equal(choose(COLL_BARRIER, 0, 2).algorithm, PLAN_DIRECT);
+	choice = choose(COLL_BARRIER, 0, 2);
+	assert_int_equal(choice.algorithm, PLAN_DIRECT);
+	assert_false(choice.is_given);
 	/* A line for any collective is not for one that lacks the algorithm. */
 	assert_int_equal(choose(COLL_ALLTOALL, 100, 2).algorithm, PLAN_INLINE);
 	assert_int_equal(choose(COLL_ALLTOALL, 100, 7).chunk_bytes, 8192);

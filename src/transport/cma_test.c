@@ -327,6 +327,23 @@ static void test_nonsense(void **state)
 	test_job_close(job);
 }
 
+static void test_speed(void **state)
+{
+	(void)state;
+	assert_true(transport_is_fast_read(300, 100));
+	assert_false(transport_is_fast_read(301, 100));
+	assert_true(transport_is_fast_read(0, 0)); /* a clock that stands */
+	/* Measured once: what the transport knows by then holds. */
+	struct test_job *job = test_job_open(1);
+	struct transport_team *team = &job->ranks[0].team;
+	bool first = transport_reads_fast(team);
+	assert_int_equal(team->transport->reads_fast,
+			 first ? TRANSPORT_READS_YES : TRANSPORT_READS_NO);
+	team->transport->reads_fast = first ? TRANSPORT_READS_NO : TRANSPORT_READS_YES;
+	assert_int_equal(transport_reads_fast(team), !first);
+	test_job_close(job);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,6 +357,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_one_process),
 		cmocka_unit_test(test_more_than_one_call),
 		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_speed),
 	};
 	(void)argv;
 	if (argc > 1) /* what duo_obey becomes */

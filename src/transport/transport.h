@@ -66,6 +66,7 @@ struct transport {
 	struct transport_peer *peers; /* [size]; NULL before init */
 	uint64_t *word;               /* the word at my segment's cma.address; NULL: none */
 	bool no_cma;                  /* peers do not read my plain memory */
+	_Atomic uint32_t reads_fast;  /* enum transport_reads, found out by transport_reads_fast */
 	bool populates;               /* the system has MADV_POPULATE_WRITE */
 	bool keeps_segment;           /* transport_fini leaves this rank's own mapped */
 	/* How ranks on other hosts are reached; NULL: all are here. The room `hosts` sets both. */
@@ -234,6 +235,14 @@ bool transport_reads_me(struct transport_team *team);
  * buffer of less than 1 MiB that could be read once is not tried again, though other memory may be
  * at its place by then. Any thread. */
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes);
+
+/* Whether a read takes so little time on this machine that a payload is rather read than copied
+ * twice. The first call of a process measures it, in about a tenth of a millisecond; so ranks may
+ * differ. Any thread. */
+bool transport_reads_fast(struct transport_team *team);
+/* For it: whether a read that takes `read` ticks is fast where a copy within the cache takes
+ * `copy`. */
+bool transport_is_fast_read(uint64_t read, uint64_t copy);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an
  * error. The peer must keep them there and unchanged meanwhile. A wrong address is an error and
