@@ -45,25 +45,6 @@ struct pieces {
 	bool in_places; /* `from` is a block of places */
 };
 
-/* Where a piece is in a block. */
-static uint64_t place_of(const struct op *op, bool in_places, uint64_t piece)
-{
-	return (in_places ? piece % MAIL_PLACES : piece) * op->p2p.piece_bytes;
-}
-
-/* Polls for about as long as the copy of a piece takes: whoever waits for a piece or for a place
- * waits about that long, if both ranks run. */
-static bool poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value)
-{
-	enum { POLLS = 128 };
-	bool reached = mailbox_is_reached(word, value);
-	for (int i = 0; i < POLLS && mailbox->polls && !reached; i++) {
-		wait_relax();
-		reached = mailbox_is_reached(word, value);
-	}
-	return reached;
-}
-
 static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct pieces *all,
 		       uint64_t piece)
 {
@@ -72,8 +53,8 @@ static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct piec
 	if (bytes > op->p2p.piece_bytes)
 		bytes = op->p2p.piece_bytes;
 	if (all->from) {
-		kernel_copy(all->to + first, all->from + place_of(op, all->in_places, piece), bytes,
-			    false);
+		kernel_copy(all->to + first,
+			    all->from + mailbox_place_of(op, all->in_places, piece), bytes, false);
 		return true;
 	}
 	ls_status status = transport_read(mailbox->team, all->source, all->address + first,
@@ -98,7 +79,7 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 		/* A thread that makes progress on several operations does not poll for one of which
 		 * nothing has come. */
 		bool polls = all->in_places && (done > 0 || !p2p->detached);
-		if (unstaged && !(polls && poll_word(mailbox, &p2p->rts->staged, unstaged)))
+		if (unstaged && !(polls && mailbox_poll_word(mailbox, &p2p->rts->staged, unstaged)))
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
@@ -120,53 +101,6 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 }
 
 /* ---- sends ---- */
-
-/* Whether the receiver has copied what was in the place for this piece before. If not, the send
- * waits until half of the places are free: otherwise two ranks that share a processor would take
- * turns for each piece. */
-static bool has_place(struct mailbox *mailbox, struct op *op, uint64_t piece)
-{
-	struct op_p2p *p2p = &op->p2p;
-	const _Atomic uint64_t *copied = &p2p->rts->owner_copied;
-	if (!p2p->in_places || piece < MAIL_PLACES)
-		return true;
-	uint64_t needed = transport_mail_word(p2p->generation, piece - MAIL_PLACES + 1);
-	if (poll_word(mailbox, copied, needed))
-		return true;
-	op->any_suffices = true;
-	op->word_count = 0;
-	mailbox_add_word(mailbox, op, op->call.peer, copied, needed + MAIL_PLACES / 2 - 1);
-	return false;
-}
-
-/* Stages the payload of a send that was posted. */
-static enum op_progress stage_pieces(struct mailbox *mailbox, struct op *op)
-{
-	struct op_p2p *p2p = &op->p2p;
-	if (p2p->pieces_staged == 0)
-		p2p->nontemporal = mailbox_begin_stores(mailbox, op);
-	for (; p2p->pieces_staged < p2p->pieces; p2p->pieces_staged++) {
-		uint64_t piece = p2p->pieces_staged;
-		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
-		if (!has_place(mailbox, op, piece))
-			return OP_BLOCKED;
-		if (bytes > p2p->piece_bytes)
-			bytes = p2p->piece_bytes;
-		uint64_t before = clock_ticks();
-		kernel_copy((unsigned char *)op->input_block + place_of(op, p2p->in_places, piece),
-			    (const unsigned char *)op->call.send.address + first, bytes,
-			    p2p->nontemporal);
-		p2p->staging_ticks += clock_ticks() - before;
-		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
-		transport_request_progress(mailbox->team, op->call.peer);
-		if (mailbox_has_failed_hint(mailbox)) {
-			op->status = LS_ABORTED;
-			return OP_FAILED;
-		}
-	}
-	p2p->posted_first = false;
-	return OP_DONE;
-}
 
 /* Copies one slice, if the receiver has said where to. OP_MORE: pieces remain; OP_BLOCKED:
  * nothing remains that this rank can copy. */
@@ -254,7 +188,7 @@ static enum op_progress advance_send(struct mailbox *mailbox, struct op *op)
 	if (detached)
 		return OP_BLOCKED; /* it may be complete, and gone */
 	if (op->p2p.posted_first) {
-		enum op_progress progress = stage_pieces(mailbox, op);
+		enum op_progress progress = mailbox_stage_pieces(mailbox, op);
 		if (progress != OP_DONE)
 			return progress;
 	}
