@@ -103,7 +103,7 @@ static bool stage_input(struct engine *engine, struct op *op)
 	if (!op_alloc_block(engine->memory, op, op->call.send.bytes, &op->input_block,
 			    &op->input_offset))
 		return false;
-	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
+	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, false);
 	op->input = op->input_block;
 	return true;
 }
@@ -114,11 +114,11 @@ static void begin_in_place(struct op *op)
 {
 	const unsigned char *send = op->call.send.address;
 	if (op->call.recv.bytes < op->call.send.bytes) {
-		memcpy(op->output, op->call.recv.address, op->call.recv.bytes);
+		kernel_copy(op->output, op->call.recv.address, op->call.recv.bytes, false);
 		return;
 	}
 	unsigned char *input = op->output + (send - (unsigned char *)op->call.recv.address);
-	memcpy(input, send, op->call.send.bytes);
+	kernel_copy(input, send, op->call.send.bytes, false);
 	op->input = input;
 }
 
@@ -158,7 +158,7 @@ static bool stage_both(struct engine *engine, struct op *op)
 		if (!op_alloc_block(engine->memory, op, outer->bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
-		memcpy(block + input_at, op->call.send.address, op->call.send.bytes);
+		kernel_copy(block + input_at, op->call.send.address, op->call.send.bytes, false);
 		op->input = block + input_at;
 		op->output = block + output_at;
 	}
@@ -233,7 +233,7 @@ static void put_input(struct engine *engine, const struct op *op)
 	uint64_t bytes = op->call.send.bytes;
 	unsigned char *payload = engine_payload_take(engine, op->seq, bytes);
 	if (plan->layout[PLAN_INPUT] != PLAN_LAYOUT_PARTS) {
-		memcpy(payload, op->input, bytes);
+		kernel_copy(payload, op->input, bytes, false);
 		return;
 	}
 	uint64_t part = op->call.count * op->element_bytes, mine = plan->rank * part;
@@ -271,7 +271,7 @@ void engine_window_deliver(struct op *op)
 {
 	if (op->call.recv.bytes > 0 &&
 	    op->output != op->call.recv.address) /* fragments have delivered it already */
-		memcpy(op->call.recv.address, op->output, op->call.recv.bytes);
+		kernel_copy(op->call.recv.address, op->output, op->call.recv.bytes, false);
 }
 
 /* A block that a peer may still touch is lost for good: it is not freed, so it is never reused. */

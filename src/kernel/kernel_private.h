@@ -41,6 +41,8 @@ struct kernel_table {
 	/* Copies past the cache if `to` begins a cache line, otherwise through it. Call
 	 * kernel_nontemporal_fence before a store that announces the copy. */
 	void (*nontemporal)(void *to, const void *from, size_t bytes);
+	/* Copies by loads and stores, never by a string instruction. */
+	void (*copy)(void *to, const void *from, size_t bytes);
 };
 
 extern const struct kernel_table kernel_table_portable;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "kernel/kernel_private.h"
 #include "kernel/reference_fixture.h"
 
 enum { BUFFERS = 2 * KERNEL_REDUCE_MAX, LONG_BYTES = 9216, GUARD = 64 };
@@ -380,6 +381,37 @@ static void copies_are_exact(void **state)
 	kernel_copy(NULL, NULL, 0, false);
 }
 
+/* The least address from `least` on that is at the same place of a page as `as`. */
+static unsigned char *same_place(unsigned char *least, const unsigned char *as)
+{
+	enum { PAGE = 4096 };
+	return least + ((uintptr_t)as - (uintptr_t)least) % PAGE;
+}
+
+/* A target that is just above its source, modulo a page, is copied by a loop of our own. */
+static void copies_just_above_are_exact(void **state)
+{
+	(void)state;
+	enum { MOST = 5000 };
+	uint64_t random = 8;
+	unsigned char *from = memory[0], *to = same_place(memory[1] + GUARD, from);
+	for (size_t i = 0; i < BUFFER_BYTES; i++)
+		from[i] = (unsigned char)reference_random(&random);
+	for (size_t bytes = 2000; bytes < MOST; bytes += 61)
+		for (int isa = 0; isa <= KERNEL_ISAS; isa++) {
+			const struct kernel_table *table =
+				isa < KERNEL_ISAS ? kernel_table_of((enum kernel_isa)isa) : NULL;
+			unsigned char *target = to + bytes % 64;
+			memset(target - GUARD, 0xee, bytes + 2 * GUARD);
+			if (table)
+				table->copy(target, from, bytes);
+			else
+				kernel_copy(target, from, bytes, false);
+			assert_memory_equal(target, from, bytes);
+			assert_true(guards_stand(target, bytes));
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +423,7 @@ int main(void)
 		cmocka_unit_test(quotients_are_exact),
 		cmocka_unit_test(nan_wins_and_order_is_kept),
 		cmocka_unit_test(copies_are_exact),
+		cmocka_unit_test(copies_just_above_are_exact),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

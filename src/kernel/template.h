@@ -139,6 +139,24 @@ MULTIPLY(multiply_double, double)
 
 #include "kernel/halves.h"
 
+static void copy_vectors(void *to, const void *from, size_t bytes)
+{
+	typedef unsigned char vector
+		__attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
+	enum { AT_ONCE = 4 };
+	vector *target = to;
+	const vector *source = from;
+	size_t count = bytes / (AT_ONCE * VECTOR_BYTES) * AT_ONCE, done = count * VECTOR_BYTES;
+	for (size_t i = 0; i < count; i += AT_ONCE) {
+		vector a = source[i], b = source[i + 1], c = source[i + 2], d = source[i + 3];
+		target[i] = a;
+		target[i + 1] = b;
+		target[i + 2] = c;
+		target[i + 3] = d;
+	}
+	memcpy((char *)to + done, (const char *)from + done, bytes - done);
+}
+
 static void nontemporal(void *to, const void *from, size_t bytes)
 {
 	size_t whole = (uintptr_t)to % KERNEL_LINE_BYTES ? 0 : bytes - bytes % KERNEL_LINE_BYTES;
@@ -206,4 +224,5 @@ const struct kernel_table KERNELS = {
 			[KERNEL_BFLOAT16] = FLOAT_ROW(bfloat16),
 		},
 	.nontemporal = nontemporal,
+	.copy = copy_vectors,
 };

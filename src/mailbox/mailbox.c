@@ -58,6 +58,8 @@ void mailbox_begin(struct mailbox *mailbox, const struct waiter *waiter)
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
+		peer->places = NULL;
+		peer->in_places = NULL;
 		peer->posted_count = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
 		if (peer->unowned_rts[0] | peer->unowned_rts[1]) /* the receiver has kept them */

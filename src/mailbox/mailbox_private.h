@@ -15,7 +15,8 @@
 
 enum {
 	/* How a plain payload travels. It is copied into the arena, or read by address. Either: as
-	 * was faster lately (decision 039). One that cannot be read is copied in any case.
+	 * was faster lately (decision 039). One that cannot be read, or where a read is slow
+	 * (transport_reads_fast), is copied.
 	 *            nonblocking    blocking
 	 *   copied   below 64 KiB   below 16 KiB
 	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
@@ -25,8 +26,8 @@ enum {
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
 	MAILBOX_READ_LONG_BYTES = 4 * 1024 * 1024,
-	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if its block
-	 * takes at most 1/64 of the arena. */
+	/* Up to MAX, from LONG on if the send blocks, and where a read is slow, a payload is copied
+	 * only if its block takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
@@ -51,6 +52,11 @@ struct mailbox_peer {
 	 * message that another thread looks at afterwards. */
 	struct mail_in in;
 	struct op *queue, *queue_last; /* sends that wait for a free slot, in order */
+	/* The block of this rank's nonblocking sends to the peer that are staged late, of one after
+	 * the other; NULL: there was none yet, or the peer may still read it after a failure. */
+	void *places;
+	uint64_t places_offset;
+	const struct op *in_places; /* the send that uses them now */
 	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
 	 * cancelled sends. Each slot, and its block, is free once the receiver has returned it. Any
 	 * thread may find a returned slot, even that of an operation, before the operation does. So
@@ -275,6 +281,8 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op);
 bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op);
 /* Whether a send that asks for it was cancelled; then it is complete, except its state. */
 bool mailbox_finish_cancel(struct mailbox *mailbox, struct op *op);
+/* Frees a block of this rank's arena. */
+void mailbox_free_block(struct mailbox *mailbox, void *block);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
 
@@ -305,6 +313,21 @@ uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);
+/* Whether a nonblocking send of plain memory, which nobody reads by address, is staged late: when
+ * it is matched. So it takes no room before, and its payload stays in the cache until the receiver
+ * copies it. */
+bool mailbox_may_stage_late(const struct mailbox *mailbox, const struct op *op);
+/* Allocates the places for a send that is staged late, if its peer has none. False: it has failed
+ * with op->status. */
+bool mailbox_open_places(struct mailbox *mailbox, struct op *op);
+/* Stages a slice of such a send, which its receiver has matched. OP_DONE: nothing is left to stage.
+ * OP_BLOCKED, with op->words: all places are full, or another send uses them. */
+enum op_progress mailbox_stage_late(struct mailbox *mailbox, struct op *op);
+/* Such a send has ended, or was never posted. lost: its receiver may still read the places. */
+void mailbox_leave_places(struct mailbox *mailbox, const struct op *op, bool lost);
+/* The word that such a send waits for. */
+void mailbox_late_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
+	LOCK_REQUIRES(mail);
 
 /* ---- sendrecv.c ---- */
 
@@ -316,7 +339,8 @@ enum op_progress mailbox_copy_pieces(struct mailbox *mailbox, struct op *op);
 uint64_t mailbox_unstaged(const struct op *op);
 /* The word that an operation with an RTS slot waits for: until its payload is staged, then until
  * the peer is done. */
-void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
+void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
+	LOCK_REQUIRES(mail);
 
 /* Advances an operation whose buffers are in host memory. */
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op);

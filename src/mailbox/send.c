@@ -4,7 +4,7 @@
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
 
-static void free_block(struct mailbox *mailbox, void *block)
+void mailbox_free_block(struct mailbox *mailbox, void *block)
 {
 	/* memory_free has printed a message about a block that is not mine. */
 	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
@@ -19,19 +19,29 @@ static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer
 		uint64_t done = atomic_load_explicit(&peer->to->rts[i].done, memory_order_acquire);
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
-		free_block(mailbox, peer->blocks[i]);
+		mailbox_free_block(mailbox, peer->blocks[i]);
 		peer->blocks[i] = NULL;
 		peer->unowned_rts[half] &= ~(left & -left);
 		transport_mail_rts_free(&peer->out, i, peer->out.generations[i]);
 	}
 }
 
+static void free_places(struct mailbox *mailbox, struct mailbox_peer *peer)
+{
+	if (peer->places)
+		mailbox_free_block(mailbox, peer->places);
+	peer->places = NULL;
+}
+
 void mailbox_free_returned(struct mailbox *mailbox)
 {
 	lock_mail_acquire(&mailbox->lock);
-	for (int q = 0; q < mailbox->team->size; q++)
+	for (int q = 0; q < mailbox->team->size; q++) {
 		for (unsigned half = 0; half < 2; half++)
 			free_returned_rts(mailbox, &mailbox->peers[q], half);
+		if (!mailbox->peers[q].in_places)
+			free_places(mailbox, &mailbox->peers[q]);
+	}
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -42,10 +52,11 @@ void mailbox_free_left(struct mailbox *mailbox)
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		for (uint64_t left = peer->unowned_rts[0]; left; left &= left - 1) {
 			unsigned i = (unsigned)__builtin_ctzll(left);
-			free_block(mailbox, peer->blocks[i]);
+			mailbox_free_block(mailbox, peer->blocks[i]);
 			peer->blocks[i] = NULL;
 		}
 		peer->unowned_rts[0] = 0;
+		free_places(mailbox, peer);
 	}
 	lock_mail_release(&mailbox->lock);
 }
@@ -96,7 +107,7 @@ static void take_rts(struct mailbox_peer *peer, struct op *op)
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
 	p2p->pieces_copied = p2p->pieces_staged = 0;
 	p2p->fetches = op_is_on_stream(op);
-	if (!p2p->posted_first && !p2p->fetches)
+	if (!p2p->posted_first && !p2p->staged_late && !p2p->fetches)
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));
 }
 
@@ -152,7 +163,7 @@ static void post_send(struct mailbox *mailbox, struct mailbox_peer *peer, struct
 		mailbox_disown_rts(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	} else if (op->p2p.hands_over_block) {
-		free_block(mailbox, op->call.send.address);
+		mailbox_free_block(mailbox, op->call.send.address);
 	}
 	if (rts && !op->p2p.hands_over_block)
 		mailbox_activate(mailbox, op, OP_P2P_SENT);
