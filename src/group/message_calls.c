@@ -189,7 +189,8 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 	}
 	if (batch || options->stream)
 		return run_nonblocking(group, call, options, batch, NULL);
-	if (!group_p2p_is_ordered(group, call))
+	/* If the receivers of earlier sends wait for this rank, the wait makes progress on all. */
+	if (!group_p2p_is_ordered(group, call) && !mailbox_has_late(group->mailbox))
 		return run_blocking(group, call, options, is_short ? &message : NULL);
 	ls_request *op;
 	status = run_nonblocking(group, call, options, NULL, &op);

@@ -104,6 +104,8 @@ bool mailbox_take_back(struct mailbox *mailbox, struct op *op)
 	switch (mailbox_state_of(op)) {
 	case OP_P2P_QUEUED:
 		mailbox_unqueue(&mailbox->peers[peer], op);
+		mailbox_free_block(mailbox, op->input_block); /* no receiver knows of it */
+		op->input_block = NULL;
 		op->status = LS_CANCELLED;
 		mailbox_complete(mailbox, op);
 		break;

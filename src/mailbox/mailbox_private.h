@@ -30,13 +30,18 @@ enum {
 	 * only if its block takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
+	/* See mailbox_may_stage_late. */
+	MAILBOX_STAGED_FEW = 4,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
 	MAILBOX_SLICE_BYTES = 1024 * 1024,
 };
 
-/* The block of a longer send that blocks has places (MAIL_PLACES). */
-#ifndef MAILBOX_PLACES_BYTES /* test/explore has a lower one, and so shorter messages */
+/* The block of a longer send that blocks has places (MAIL_PLACES). One that does not block is staged
+ * at once up to STAGED_MAX, if fewer than FEW long messages are under way to its peer.
+ * test/explore has lower ones, and so shorter messages. */
+#ifndef MAILBOX_PLACES_BYTES
 #define MAILBOX_PLACES_BYTES (512 * UINT64_C(1024))
+#define MAILBOX_STAGED_MAX_BYTES (4 * UINT64_C(1024) * 1024)
 #endif
 
 /* The messages between this rank and one peer. */
@@ -313,10 +318,11 @@ uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);
-/* Whether a nonblocking send of plain memory, which nobody reads by address, is staged late: when
- * it is matched. So it takes no room before, and its payload stays in the cache until the receiver
- * copies it. */
-bool mailbox_may_stage_late(const struct mailbox *mailbox, const struct op *op);
+/* Whether a nonblocking send of plain memory, if nobody reads it by address, is staged late: when it
+ * is matched. So it takes no room before, and its payload stays in the cache until the receiver
+ * copies it. But the receiver then waits until a thread of this rank makes progress. So a send of
+ * medium length, if few others are under way to its peer, is staged at once. */
+bool mailbox_may_stage_late(struct mailbox *mailbox, const struct op *op);
 /* Allocates the places for a send that is staged late, if its peer has none. False: it has failed
  * with op->status. */
 bool mailbox_open_places(struct mailbox *mailbox, struct op *op);

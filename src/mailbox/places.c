@@ -52,7 +52,8 @@ static bool has_place(struct mailbox *mailbox, struct op *op, uint64_t piece, bo
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
-	unsigned char *block = p2p->staged_late ? mailbox->peers[op->call.peer].places : op->input_block;
+	unsigned char *block =
+		p2p->staged_late ? mailbox->peers[op->call.peer].places : op->input_block;
 	if (p2p->pieces_staged == 0)
 		p2p->nontemporal = mailbox_begin_stores(mailbox, op);
 	for (uint64_t done = 0; p2p->pieces_staged < p2p->pieces; done += p2p->piece_bytes) {
@@ -85,11 +86,29 @@ enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op)
 
 /* ---- nonblocking sends ---- */
 
-bool mailbox_may_stage_late(const struct mailbox *mailbox, const struct op *op)
+bool mailbox_may_stage_late(struct mailbox *mailbox, const struct op *op)
 {
-	int peer = op->call.peer;
-	return op->p2p.detached && op->call.send.bytes > MAILBOX_PLACES_BYTES &&
-	       peer != mailbox->team->rank && mailbox->peers[peer].is_here;
+	uint64_t bytes = op->call.send.bytes;
+	const struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
+	if (!op->p2p.detached || bytes <= MAILBOX_PLACES_BYTES || !peer->is_here ||
+	    op->call.peer == mailbox->team->rank)
+		return false;
+	lock_mail_acquire(&mailbox->lock);
+	bool few = __builtin_popcountll(peer->out.rts[0]) < MAILBOX_STAGED_FEW;
+	lock_mail_release(&mailbox->lock);
+	return bytes > MAILBOX_STAGED_MAX_BYTES || !few;
+}
+
+bool mailbox_has_late(struct mailbox *mailbox)
+{
+	bool has = false;
+	if (mailbox_pending(mailbox) == 0)
+		return false;
+	lock_mail_acquire(&mailbox->lock);
+	for (const struct op *op = mailbox->active; op && !has; op = op->p2p.next)
+		has = op->p2p.staged_late;
+	lock_mail_release(&mailbox->lock);
+	return has;
 }
 
 bool mailbox_open_places(struct mailbox *mailbox, struct op *op)
@@ -100,8 +119,8 @@ bool mailbox_open_places(struct mailbox *mailbox, struct op *op)
 	lock_mail_acquire(&mailbox->lock);
 	bool open = peer->places;
 	lock_mail_release(&mailbox->lock);
-	if (!open && !op_alloc_block(mailbox->memory, op, MAIL_PLACES * MAIL_PIECE_BYTES, &block,
-				     &offset))
+	if (!open &&
+	    !op_alloc_block(mailbox->memory, op, MAIL_PLACES * MAIL_PIECE_BYTES, &block, &offset))
 		return false;
 	lock_mail_acquire(&mailbox->lock);
 	if (!peer->places) {

@@ -6,7 +6,7 @@
 
 void mailbox_free_block(struct mailbox *mailbox, void *block)
 {
-	/* memory_free has printed a message about a block that is not mine. */
+	/* NULL is none. memory_free has printed a message about a block that is not mine. */
 	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
 	(void)status;
 }

@@ -17,8 +17,9 @@
  * Abstractions: a wait is a guard on the awaited words: see doorbell.pml. How a message gets into a
  * slot and matches a receive is in mail.pml; here `posted` stands for all of that. A payload is in
  * its block when the send is posted; or its caller posts the send first, and then stages the pieces
- * one after the other, each in its part of the block, or all in the same place. An atomic block accesses at most one word that both ranks see, apart from
- * words that the other rank reads only after it has seen a later store.
+ * one after the other, each in its part of the block, or all in the same place; or it does that once
+ * the message is matched (p2p->staged_late). An atomic block accesses at most one word that both
+ * ranks see, apart from words that the other rank reads only after it has seen a later store.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
  * it. */
@@ -52,6 +53,7 @@ bit in_use, unowned; /* of the RTS slot */
 bit cancelled; /* p2p->cancelled */
 bit posted_first; /* p2p->posted_first: not all pieces were staged when it was posted */
 bit in_places; /* p2p->in_places: there is one place, which all pieces use in turn */
+bit staged_late; /* p2p->staged_late, in the RTS slot, too: staged once the message is matched */
 
 /* Private to the owner, in the same way. */
 bit owner_lock;
@@ -163,6 +165,7 @@ inline flush(is_own)
 		cursor = CURSOR(sends);
 		if
 		:: is_own -> posted_first = 1; if :: in_places = 1 :: in_places = 0 fi
+		:: is_own -> atomic { staged_late = 1; in_places = 1 }
 		:: atomic { in_places = 0; written[sends] = 3; staged = WORD(sends, 3) }
 		fi;
 		atomic { posted = sends; send_state = SENT }
@@ -252,11 +255,7 @@ inline await_receiver()
 #else
 		:: !has_helped && matched >= WORD(sends, 0) ->
 #endif
-#if MUTANT == 18 /* copies out of the place, where a piece may no longer be */
-			copy_pieces(sends, source_copied, mine, piece, stop, true);
-#else
 			copy_pieces(sends, source_copied, mine, piece, stop, false);
-#endif
 			has_helped = 1
 		:: done >= WORD(sends, 0) || cancelled
 		:: cause -> stop = 1
@@ -325,11 +324,20 @@ proctype source()
 			UNLOCK(source_lock)
 		:: send_state == QUEUED && cause -> stop = 1; break
 		od;
+		if
+		:: !stop && staged_late ->
+			if
+			:: matched >= WORD(sends, 0) -> posted_first = 1
+			:: cancelled
+			:: cause -> stop = 1
+			fi
+		:: else
+		fi;
 		if :: !stop -> stage_pieces() :: else fi;
 		if :: !stop -> await_receiver() :: else fi;
 		if
 		:: stop -> break
-		:: else -> atomic { mine = 0; has_helped = 0; seen = 0; is_cancelled = 0 }
+		:: else -> atomic { mine = 0; has_helped = 0; seen = 0; is_cancelled = 0; staged_late = 0 }
 		fi
 	:: else -> break
 	od;
@@ -351,8 +359,8 @@ proctype other_source_thread()
 	   flush(false);
 	   UNLOCK(source_lock)
 	:: atomic {
-		/* A send whose block has places cannot be cancelled: may_post_first. */
-		!source_lock && send_state == SENT && !in_places && tries < 2 ->
+		/* A blocking send whose block has places cannot be cancelled: may_post_first. */
+		!source_lock && send_state == SENT && (!in_places || staged_late) && tries < 2 ->
 		source_lock = 1;
 		tries++
 	   };
