@@ -97,6 +97,13 @@ void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(
 	mailbox_tally(&mailbox->complete_count, 1);
 }
 
+void mailbox_free_block(struct mailbox *mailbox, void *block)
+{
+	/* NULL is none. memory_free has printed a message about a block that is not mine. */
+	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
+	(void)status;
+}
+
 void mailbox_activate(struct mailbox *mailbox, struct op *op, enum op_p2p_state state)
 	LOCK_REQUIRES(mail)
 {

@@ -36,8 +36,8 @@ enum {
 	MAILBOX_SLICE_BYTES = 1024 * 1024,
 };
 
-/* The block of a longer send that blocks has places (MAIL_PLACES). One that does not block is staged
- * at once up to STAGED_MAX, if fewer than FEW long messages are under way to its peer.
+/* The block of a longer send that blocks has places (MAIL_PLACES). One that does not block is
+ * staged at once up to STAGED_MAX, if fewer than FEW long messages are under way to its peer.
  * test/explore has lower ones, and so shorter messages. */
 #ifndef MAILBOX_PLACES_BYTES
 #define MAILBOX_PLACES_BYTES (512 * UINT64_C(1024))
@@ -189,6 +189,8 @@ bool mailbox_needs_delivery(const struct op *op);
 /* Appends a detached operation to the list of complete ones; also one that has failed while its
  * peer may still touch its buffer, which its state tells mailbox_abandon. */
 void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
+/* Frees a block of this rank's arena; NULL: nothing. */
+void mailbox_free_block(struct mailbox *mailbox, void *block);
 /* Call when the RTS slot of the operation shows its progress from now on. As after
  * mailbox_complete, the memory of a blocking operation may be gone at once. */
 void mailbox_activate(struct mailbox *mailbox, struct op *op, enum op_p2p_state state)
@@ -286,8 +288,6 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op);
 bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op);
 /* Whether a send that asks for it was cancelled; then it is complete, except its state. */
 bool mailbox_finish_cancel(struct mailbox *mailbox, struct op *op);
-/* Frees a block of this rank's arena. */
-void mailbox_free_block(struct mailbox *mailbox, void *block);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
 
@@ -302,6 +302,8 @@ void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost);
 /* Call if there is no free slot for a send that was to be posted first: its payload is read by
  * address, or staged whole. False: it has failed with op->status. */
 bool mailbox_post_later(struct mailbox *mailbox, struct op *op);
+/* ---- measure.c ---- */
+
 /* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
  * the two processors share no cache, fetching a line back from it takes longer than writing it to
  * memory. */
@@ -318,8 +320,8 @@ uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);
-/* Whether a nonblocking send of plain memory, if nobody reads it by address, is staged late: when it
- * is matched. So it takes no room before, and its payload stays in the cache until the receiver
+/* Whether a nonblocking send of plain memory, if nobody reads it by address, is staged late: when
+ * it is matched. So it takes no room before, and its payload stays in the cache until the receiver
  * copies it. But the receiver then waits until a thread of this rank makes progress. So a send of
  * medium length, if few others are under way to its peer, is staged at once. */
 bool mailbox_may_stage_late(struct mailbox *mailbox, const struct op *op);

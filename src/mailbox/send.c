@@ -4,13 +4,6 @@
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
 
-void mailbox_free_block(struct mailbox *mailbox, void *block)
-{
-	/* NULL is none. memory_free has printed a message about a block that is not mine. */
-	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
-	(void)status;
-}
-
 /* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
 static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer, unsigned half)
 {

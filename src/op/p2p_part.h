@@ -75,7 +75,7 @@ struct op_p2p {
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	uint64_t staging_ticks; /* the same of a send that is staged piece by piece, its block only */
+	uint64_t staging_ticks; /* the same of a send that is staged piece by piece, to its block */
 	struct op_tuner_use stores, transfer; /* send: the copy to its block; the transfer */
 	uint64_t matched_ticks;               /* receive of a long message: when it matched */
 	struct mail_rts *rts;                 /* NULL: none */

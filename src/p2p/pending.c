@@ -135,8 +135,8 @@ bool p2p_can_begin(struct world_p2p *p2p)
 	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
-/* From now on the operation needs progress even if no thread waits for it. urgent: any wait_wake may
- * announce that there is some to make, so each of them has to wake the progress thread. */
+/* From now on the operation needs progress even if no thread waits for it. urgent: any wait_wake
+ * may announce that there is some to make, so each of them has to wake the progress thread. */
 static void want_progress(struct world_p2p *p2p, struct ls_request *op, bool urgent)
 {
 	lock_group_acquire(&p2p->lock);

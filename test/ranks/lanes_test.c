@@ -331,8 +331,8 @@ static void check_held(const struct held *before, const struct held *now, long f
 		   "%ld KiB of private memory became %ld", before->private_kib, now->private_kib);
 }
 
-/* Six ranks: each talks to itself and its neighbours, and then to all. Run with LOCKSTEP_CMA=always:
- * where a read is slow, long messages of plain memory would need copies. */
+/* Six ranks: each talks to itself and its neighbours, and then to all. Run with
+ * LOCKSTEP_CMA=always: where a read is slow, long messages of plain memory would need copies. */
 void pairs_need_nothing(struct runner_rank *self)
 {
 	/* Pages of doorbells and counters; and what Linux maps around a page that is touched. */
