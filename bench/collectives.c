@@ -20,7 +20,7 @@ enum { POINTS_MAX = 512, EXCHANGE_BYTES = 2 << 20 };
 
 static const struct option options[] = {
 	{"fresh", no_argument, NULL, 'f'},  /* each rank rewrites its data before each operation */
-	{"plain", no_argument, NULL, 'p'},  /* memory of malloc */
+	{"plain", no_argument, NULL, 'p'},  /* memory of the C library, in whole pages */
 	{"free", no_argument, NULL, 'u'},   /* ranks are not bound to processors */
 	{"thread", no_argument, NULL, 't'}, /* with --beside: see beside.h */
 	{"repeats", required_argument, NULL, 'r'},

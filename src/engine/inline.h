@@ -51,8 +51,10 @@ static inline void engine_inline_copy(void *to, const void *from, size_t bytes)
 		memcpy(to, from, sizeof(uint64_t));
 	else if (bytes == sizeof(uint32_t))
 		memcpy(to, from, sizeof(uint32_t));
-	else
+	else if (bytes < KERNEL_LONG_COPY)
 		memcpy(to, from, bytes);
+	else
+		kernel_copy(to, from, bytes, false);
 }
 
 /* Returns the history that the entry shows. */

@@ -23,9 +23,9 @@ void kernel_nontemporal_fence(void)
  * boundary, and our blocks begin at one. */
 static bool is_slow_by_string(const void *to, const void *from, size_t bytes)
 {
-	enum { LONG = 2048, PAGE = 4096 };
+	enum { PAGE = 4096 };
 	size_t above = ((uintptr_t)to - (uintptr_t)from) % PAGE;
-	return bytes >= LONG && above > 0 && above < KERNEL_LINE_BYTES;
+	return bytes >= KERNEL_LONG_COPY && above > 0 && above < KERNEL_LINE_BYTES;
 }
 
 void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal)

@@ -60,6 +60,8 @@ static inline void kernel_few_run(const struct kernel_few *few, void *target,
  * `from`. */
 void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
+/* For fewer bytes memcpy is as fast as kernel_copy. */
+enum { KERNEL_LONG_COPY = 2048 };
 /* memcpy; nontemporal: past the cache, with a fence at the end. */
 void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "hosts/hosts.h"
+#include "kernel/kernel.h"
 
 /* ---- what arrives ---- */
 
@@ -63,8 +64,11 @@ static void receive_short(struct mailbox *mailbox, struct mailbox_peer *peer, st
 {
 	const struct mail_message *message = &op->p2p.message;
 	int source = message->source;
-	if (op->call.recv.bytes)
-		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
+	uint64_t bytes = op->call.recv.bytes;
+	if (bytes >= KERNEL_LONG_COPY)
+		kernel_copy(op->call.recv.address, payload, bytes, false);
+	else if (bytes)
+		memcpy(op->call.recv.address, payload, bytes);
 	transport_mail_free_slot(peer->from, &peer->in, message);
 	mailbox_complete(mailbox, op);
 	transport_notify_message(mailbox->team, source);

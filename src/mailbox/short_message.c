@@ -4,6 +4,7 @@
  * All others go through mailbox_submit and mailbox_advance, as if this had not been tried. */
 #include <string.h>
 
+#include "kernel/kernel.h"
 #include "mailbox/mailbox_private.h"
 
 static uint64_t *counter_of(struct mailbox *mailbox, enum trace_kind kind, int peer)
@@ -151,10 +152,12 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 	bool opened = __builtin_expect(peer->from_open, 1) || mailbox_open_from(mailbox, call->peer);
 	bool there = opened && find_message(mailbox, call, &out->message);
 	if (there) {
-		transport_mail_copy(
-			call->recv,
-			transport_mail_payload(peer->from, peer->cells, &out->message, call->bytes),
-			call->bytes);
+		const void *payload =
+			transport_mail_payload(peer->from, peer->cells, &out->message, call->bytes);
+		if (__builtin_expect(call->bytes < KERNEL_LONG_COPY, 1))
+			transport_mail_copy(call->recv, payload, call->bytes);
+		else
+			kernel_copy(call->recv, payload, call->bytes, false);
 		transport_mail_free_slot(peer->from, &peer->in, &out->message);
 		mailbox_note_thread(mailbox);
 		out->crossed = call->is_blocking && mailbox_crossed(mailbox, &out->message);
