@@ -69,6 +69,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@for model in test/model/*.pml; do test/model/spin.sh "$$model" || exit 1; done
 	@meson test -C $(BUILD) --no-rebuild --suite threads
+	@meson test -C $(BUILD) --no-rebuild exports_test # in a release build the library has more to hide
 	@$(BUILD)/test/sim/sim-programs_test 20000
 	@$(BUILD)/test/sim/sim-stream_programs_test 5000
 	@test/reliability.py soak $(MAKE) --no-print-directory soak-devices
