@@ -189,10 +189,7 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 	}
 	if (batch || options->stream)
 		return run_nonblocking(group, call, options, batch, NULL);
-	/* If receivers of earlier sends may wait for this rank, the wait makes progress on all. */
-	bool for_all = group_p2p_is_ordered(group, call) ||
-		       (mailbox_has_late(group->mailbox) && !group_is_on_device(group, &call->base));
-	if (!for_all)
+	if (!group_p2p_is_ordered(group, call))
 		return run_blocking(group, call, options, is_short ? &message : NULL);
 	ls_request *op;
 	status = run_nonblocking(group, call, options, NULL, &op);

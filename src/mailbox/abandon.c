@@ -41,7 +41,7 @@ static bool has_link_stopped(struct mailbox *mailbox, struct op *op, bool force)
 static bool revoke_access(struct mailbox *mailbox, const struct op *op)
 {
 	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
-	if (op->p2p.by_address || op->p2p.in_places || op->input_block || !op->p2p.rts->target)
+	if (op->p2p.by_address || op->input_block || !op->p2p.rts->target)
 		return true; /* the peer only reads, or touches a copy that is never reused */
 	return memory_revoke(mailbox->memory, buffer->address, buffer->bytes) == LS_OK;
 }

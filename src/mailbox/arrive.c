@@ -101,14 +101,12 @@ static bool invite_source(struct mailbox *mailbox, struct op *op)
 	if (hosts_fetch_message(mailbox->team, p2p->message.source, p2p->index,
 				op->call.recv.address, op->call.recv.bytes))
 		return true;
-	bool invites = p2p->pieces >= 2 && !p2p->window_by_address &&
-		       memory_offset_for(mailbox->memory, op->call.recv.address,
-					 op->call.recv.bytes, &mailbox->members, &offset);
-	if (invites)
-		rts->target = offset + 1;
-	/* A source with places may wait for this before it stages the payload. */
-	if (invites || p2p->window_in_places)
-		wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
+	if (p2p->pieces < 2 || p2p->window_by_address ||
+	    !memory_offset_for(mailbox->memory, op->call.recv.address, op->call.recv.bytes,
+			       &mailbox->members, &offset))
+		return false;
+	rts->target = offset + 1;
+	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
 	return false;
 }
 
@@ -124,7 +122,6 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
 	p2p->matched_ticks = clock_ticks();
-	bool in_places = p2p->window_in_places;
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->receives_block) {
@@ -141,10 +138,7 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 		mailbox_activate(mailbox, op, brought ? OP_P2P_SENDER_COPIES : OP_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
-	if (in_places)
-		transport_request_progress(mailbox->team, message.source);
-	else
-		transport_notify_message(mailbox->team, message.source);
+	transport_notify_message(mailbox->team, message.source);
 }
 
 /* Claims the message for a receive. False: the source has cancelled the message, which is

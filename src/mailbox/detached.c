@@ -100,8 +100,6 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 		struct op *next = complete->p2p.next;
 		/* The word of the stream is not in the list. */
 		more |= mailbox_needs_delivery(complete);
-		/* Another send may wait for the places that this one has used. */
-		more |= complete->p2p.staged_late;
 		if (complete->status != LS_OK && complete->p2p.rts) {
 			complete->p2p.ends_failed = true;
 			mailbox_add_complete(mailbox, complete);

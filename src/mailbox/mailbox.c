@@ -58,8 +58,6 @@ void mailbox_begin(struct mailbox *mailbox, const struct waiter *waiter)
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
-		peer->places = NULL;
-		peer->in_places = NULL;
 		peer->posted_count = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
 		if (peer->unowned_rts[0] | peer->unowned_rts[1]) /* the receiver has kept them */
@@ -99,7 +97,7 @@ void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(
 
 void mailbox_free_block(struct mailbox *mailbox, void *block)
 {
-	/* NULL is none. memory_free has printed a message about a block that is not mine. */
+	/* memory_free has printed a message about a block that is not mine. */
 	ls_status status = memory_free(mailbox->memory, block, trace_caller_text);
 	(void)status;
 }

@@ -145,14 +145,6 @@ static inline bool mailbox_is_queued(const struct op *op)
 {
 	return atomic_load_explicit(&op->p2p.state, memory_order_acquire) == OP_P2P_QUEUED;
 }
-/* Whether a send, which mailbox_advance was called for, is staged when its receiver has matched it:
- * then it holds up its receiver until some thread makes progress. */
-static inline bool mailbox_is_staged_late(const struct op *op)
-{
-	return op->p2p.staged_late;
-}
-/* Whether there are such sends. Those that a thread advances right now may be missed. */
-bool mailbox_has_late(struct mailbox *mailbox);
 /* Whether a send has had a slot. */
 static inline bool mailbox_is_posted(const struct op *op)
 {

@@ -30,18 +30,13 @@ enum {
 	 * only if its block takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
-	/* See mailbox_may_stage_late. */
-	MAILBOX_STAGED_FEW = 4,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
 	MAILBOX_SLICE_BYTES = 1024 * 1024,
 };
 
-/* The block of a longer send that blocks has places (MAIL_PLACES). One that does not block is
- * staged at once up to STAGED_MAX, if fewer than FEW long messages are under way to its peer.
- * test/explore has lower ones, and so shorter messages. */
-#ifndef MAILBOX_PLACES_BYTES
+/* The block of a longer send that blocks has places (MAIL_PLACES). */
+#ifndef MAILBOX_PLACES_BYTES /* test/explore has a lower one, and so shorter messages */
 #define MAILBOX_PLACES_BYTES (512 * UINT64_C(1024))
-#define MAILBOX_STAGED_MAX_BYTES (4 * UINT64_C(1024) * 1024)
 #endif
 
 /* The messages between this rank and one peer. */
@@ -57,11 +52,6 @@ struct mailbox_peer {
 	 * message that another thread looks at afterwards. */
 	struct mail_in in;
 	struct op *queue, *queue_last; /* sends that wait for a free slot, in order */
-	/* The block of this rank's nonblocking sends to the peer that are staged late, of one after
-	 * the other; NULL: there was none yet, or the peer may still read it after a failure. */
-	void *places;
-	uint64_t places_offset;
-	const struct op *in_places; /* the send that uses them now */
 	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
 	 * cancelled sends. Each slot, and its block, is free once the receiver has returned it. Any
 	 * thread may find a returned slot, even that of an operation, before the operation does. So
@@ -302,8 +292,6 @@ void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost);
 /* Call if there is no free slot for a send that was to be posted first: its payload is read by
  * address, or staged whole. False: it has failed with op->status. */
 bool mailbox_post_later(struct mailbox *mailbox, struct op *op);
-/* ---- measure.c ---- */
-
 /* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
  * the two processors share no cache, fetching a line back from it takes longer than writing it to
  * memory. */
@@ -320,22 +308,6 @@ uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);
-/* Whether a nonblocking send of plain memory, if nobody reads it by address, is staged late: when
- * it is matched. So it takes no room before, and its payload stays in the cache until the receiver
- * copies it. But the receiver then waits until a thread of this rank makes progress. So a send of
- * medium length, if few others are under way to its peer, is staged at once. */
-bool mailbox_may_stage_late(struct mailbox *mailbox, const struct op *op);
-/* Allocates the places for a send that is staged late, if its peer has none. False: it has failed
- * with op->status. */
-bool mailbox_open_places(struct mailbox *mailbox, struct op *op);
-/* Stages a slice of such a send, which its receiver has matched. OP_DONE: nothing is left to stage.
- * OP_BLOCKED, with op->words: all places are full, or another send uses them. */
-enum op_progress mailbox_stage_late(struct mailbox *mailbox, struct op *op);
-/* Such a send has ended, or was never posted. lost: its receiver may still read the places. */
-void mailbox_leave_places(struct mailbox *mailbox, const struct op *op, bool lost);
-/* The word that such a send waits for. */
-void mailbox_late_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
-	LOCK_REQUIRES(mail);
 
 /* ---- sendrecv.c ---- */
 
@@ -347,8 +319,7 @@ enum op_progress mailbox_copy_pieces(struct mailbox *mailbox, struct op *op);
 uint64_t mailbox_unstaged(const struct op *op);
 /* The word that an operation with an RTS slot waits for: until its payload is staged, then until
  * the peer is done. */
-void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
-	LOCK_REQUIRES(mail);
+void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
 
 /* Advances an operation whose buffers are in host memory. */
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op);

@@ -228,6 +228,31 @@ static void test_queued_is_read(void **state)
 	free(in);
 }
 
+/* A nonblocking send that is cancelled before it has a slot frees the copy of its payload. */
+static void test_cancelled_in_the_queue(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0];
+	struct memory_stats stats;
+	for (int i = 0; i < MANY; i++) {
+		struct message *before = begin(source, TRACE_SEND, 1);
+		assert_int_equal(advance(source, before), OP_DONE);
+		free(before);
+	}
+	struct message *send = begin(source, TRACE_SEND, WORDS);
+	send->op.p2p.is_blocking = false;
+	send->op.p2p.detached = true;
+	assert_int_equal(advance(source, send), OP_BLOCKED);
+	assert_true(mailbox_is_queued(&send->op));
+	memory_stats(&source->link->memory, &stats);
+	assert_true(stats.live >= WORDS * sizeof(uint32_t));
+	assert_true(mailbox_cancel(source->mailbox, &send->op));
+	memory_stats(&source->link->memory, &stats);
+	assert_int_equal(stats.live, 0);
+	assert_ptr_equal(mailbox_take_complete(source->mailbox), &send->op);
+	free(send);
+}
+
 static int open_reading_pair(void **state)
 {
 	const struct settings settings = {.messages = MANY, .cma = SETTING_CMA_AUTO};
@@ -243,6 +268,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_other_is_gone, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_queued_is_whole, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_queued_is_read, open_reading_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_cancelled_in_the_queue, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,22 +19,12 @@ static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer
 	}
 }
 
-static void free_places(struct mailbox *mailbox, struct mailbox_peer *peer)
-{
-	if (peer->places)
-		mailbox_free_block(mailbox, peer->places);
-	peer->places = NULL;
-}
-
 void mailbox_free_returned(struct mailbox *mailbox)
 {
 	lock_mail_acquire(&mailbox->lock);
-	for (int q = 0; q < mailbox->team->size; q++) {
+	for (int q = 0; q < mailbox->team->size; q++)
 		for (unsigned half = 0; half < 2; half++)
 			free_returned_rts(mailbox, &mailbox->peers[q], half);
-		if (!mailbox->peers[q].in_places)
-			free_places(mailbox, &mailbox->peers[q]);
-	}
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -49,7 +39,6 @@ void mailbox_free_left(struct mailbox *mailbox)
 			peer->blocks[i] = NULL;
 		}
 		peer->unowned_rts[0] = 0;
-		free_places(mailbox, peer);
 	}
 	lock_mail_release(&mailbox->lock);
 }
@@ -100,7 +89,7 @@ static void take_rts(struct mailbox_peer *peer, struct op *op)
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
 	p2p->pieces_copied = p2p->pieces_staged = 0;
 	p2p->fetches = op_is_on_stream(op);
-	if (!p2p->posted_first && !p2p->staged_late && !p2p->fetches)
+	if (!p2p->posted_first && !p2p->fetches)
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));
 }
 

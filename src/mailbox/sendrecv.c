@@ -89,7 +89,7 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 		p2p->pieces_copied++;
 		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
 		if (all->in_places) /* the source may wait for a place */
-			transport_request_progress(mailbox->team, all->source);
+			transport_notify_message(mailbox->team, all->source);
 		if (!whole)
 			return false;
 		if (mailbox_has_failed_hint(mailbox)) {
@@ -161,11 +161,7 @@ static enum op_progress await_receiver(struct mailbox *mailbox, struct op *op)
 			mailbox_add_word(mailbox, op, op->call.peer, &rts->matched, done);
 			break;
 		}
-		enum op_progress progress =
-			op->p2p.staged_late ? mailbox_stage_late(mailbox, op) : OP_DONE;
-		if (progress != OP_DONE)
-			return progress;
-		progress = copy_slice(mailbox, op);
+		enum op_progress progress = copy_slice(mailbox, op);
 		if (progress == OP_FAILED)
 			return OP_FAILED;
 		if (progress == OP_BLOCKED)
@@ -336,9 +332,7 @@ void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_
 		(void)op_stream_word(op, word);
 		return;
 	}
-	if (op->call.kind == TRACE_SEND && p2p->staged_late)
-		mailbox_late_word(mailbox, op, word);
-	else if (op->call.kind == TRACE_SEND)
+	if (op->call.kind == TRACE_SEND)
 		mailbox_wait_word(mailbox, op->call.peer, &p2p->rts->done,
 				  transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else if (unstaged)
@@ -382,7 +376,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	p2p->rts = NULL;
 	p2p->ends_failed = false;
 	p2p->cancelled = p2p->asks_cancel = p2p->by_address = p2p->fetches = p2p->crossed = false;
-	p2p->posted_first = p2p->in_places = p2p->staged_late = false;
+	p2p->posted_first = p2p->in_places = false;
 	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);
 }
 

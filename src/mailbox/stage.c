@@ -11,10 +11,51 @@ _Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN_BYTES &&
 		       MAIL_EAGER_BYTES < 1 << OP_TUNER_MIN_LOG2,
 	       "nothing is chosen for a message in cells");
 
+/* Shorter payloads are staged with plain stores, some of them under the mailbox's lock. */
+static bool is_measured(const struct op *op)
+{
+	return op->call.send.bytes >= UINT64_C(1) << OP_TUNER_MIN_LOG2;
+}
+
+bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
+{
+	struct op_tuner_use *use = &op->p2p.stores;
+	uint64_t bytes = op->call.send.bytes;
+	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
+		return false;
+	lock_mail_acquire(&mailbox->lock);
+	bool nontemporal = op_tuner_begin(
+		&mailbox->tuner, op->p2p.posted_first ? OP_CHOICE_STAGE_PIECES : OP_CHOICE_STAGE,
+		PLAN_STORES_AUTO, bytes, bytes, use);
+	lock_mail_release(&mailbox->lock);
+	return nontemporal;
+}
+
+/* If the payload was staged whole, the stores count only if the receiver alone has copied it. */
+void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
+{
+	const struct op_p2p *p2p = &op->p2p;
+	uint64_t theirs = p2p->pieces - p2p->pieces_copied;
+	bool counts = p2p->stores.at && (p2p->staged_all ? !p2p->pieces_copied : theirs > 0);
+	if (!counts && !p2p->transfer.at)
+		return;
+	/* The copies of a blocking send overlap. A nonblocking send may be one of many, which wait
+	 * for each other: only its own copies count. */
+	bool overlaps = p2p->transfer.choice == OP_CHOICE_SEND_BLOCKING && !p2p->staged_all;
+	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
+	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
+	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
+	uint64_t staging = p2p->staged_all ? p2p->ticks : p2p->staging_ticks;
+	lock_mail_acquire(&mailbox->lock);
+	if (counts)
+		op_tuner_record(&p2p->stores, staging + copied * p2p->pieces / theirs);
+	if (p2p->transfer.at)
+		op_tuner_record(&p2p->transfer, overlaps ? elapsed : copied + before_post);
+	lock_mail_release(&mailbox->lock);
+}
+
 void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost)
 {
-	if (op->p2p.staged_late)
-		mailbox_leave_places(mailbox, op, lost);
 	if (lost)
 		op->stream.lost = true;
 	/* As in engine/window.c. */
@@ -69,7 +110,7 @@ static bool is_read(struct mailbox *mailbox, struct op *op)
 		return !has_room;
 	if (bytes <= MAILBOX_READ_MAX_BYTES)
 		return !has_room || reading_is_faster(mailbox, op);
-	return bytes >= MAILBOX_READ_LONG_BYTES && !(op->p2p.posted_first && has_room);
+	return bytes >= MAILBOX_READ_LONG_BYTES && !(op->p2p.in_places && has_room);
 }
 
 /* Shows the payload to its receiver, or allocates the block for it. */
@@ -77,17 +118,13 @@ static bool place_payload(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
 	p2p->transfer.at = NULL;
-	p2p->staged_late = mailbox_may_stage_late(mailbox, op);
-	p2p->in_places = p2p->staged_late ||
-			 (p2p->posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES);
+	p2p->in_places = p2p->posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES;
 	p2p->by_address = is_read(mailbox, op);
 	if (p2p->by_address) {
-		p2p->posted_first = p2p->staged_late = p2p->in_places = false;
+		p2p->posted_first = p2p->in_places = false;
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
-	if (p2p->staged_late)
-		return mailbox_open_places(mailbox, op);
 	return op_alloc_block(mailbox->memory, op, block_bytes(op), &op->input_block,
 			      &op->input_offset);
 }
@@ -118,8 +155,7 @@ bool mailbox_post_later(struct mailbox *mailbox, struct op *op)
 bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
-	p2p->by_address = p2p->posted_first = p2p->staged_all = false;
-	p2p->in_places = p2p->staged_late = false;
+	p2p->by_address = p2p->posted_first = p2p->staged_all = p2p->in_places = false;
 	p2p->stores.at = p2p->transfer.at = NULL;
 	p2p->staging_ticks = 0;
 	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
@@ -133,7 +169,7 @@ bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 	p2p->posted_first = may_post_first(mailbox, op);
 	if (!place_payload(mailbox, op))
 		return false;
-	if (!p2p->by_address && !p2p->posted_first && !p2p->staged_late)
+	if (!p2p->by_address && !p2p->posted_first)
 		stage_all(mailbox, op);
 	return true;
 }

@@ -51,8 +51,7 @@ struct op_p2p {
 	bool uses_cells;   /* send: it takes cells if some are free when it gets a slot */
 	bool posted_first; /* send: it is posted first; then the call stages its payload */
 	bool in_places;    /* send: its block has MAIL_PLACES places, which it reuses */
-	bool staged_late;  /* send: staged in the places of its peer, once that has matched it */
-	bool nontemporal;  /* send that is staged piece by piece: past the cache */
+	bool nontemporal;  /* send that is posted first: it stages past the cache */
 	bool fetches;      /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
@@ -71,11 +70,11 @@ struct op_p2p {
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number of pieces */
 	uint64_t pieces_copied;       /* by this rank */
-	uint64_t pieces_staged;       /* send that is staged piece by piece: so far */
+	uint64_t pieces_staged;       /* send that was posted first: so far */
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	uint64_t staging_ticks; /* the same of a send that is staged piece by piece, to its block */
+	uint64_t staging_ticks; /* the same of a send that was posted first, into its block only */
 	struct op_tuner_use stores, transfer; /* send: the copy to its block; the transfer */
 	uint64_t matched_ticks;               /* receive of a long message: when it matched */
 	struct mail_rts *rts;                 /* NULL: none */

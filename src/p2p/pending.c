@@ -135,16 +135,15 @@ bool p2p_can_begin(struct world_p2p *p2p)
 	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
-/* From now on the operation needs progress even if no thread waits for it. urgent: any wait_wake
- * may announce that there is some to make, so each of them has to wake the progress thread. */
-static void want_progress(struct world_p2p *p2p, struct ls_request *op, bool urgent)
+/* A queued send can continue when a slot is freed. Any wait_wake may announce that, so each of them
+ * has to wake the progress thread. */
+static void want_urgent(struct world_p2p *p2p, struct ls_request *op)
 {
 	lock_group_acquire(&p2p->lock);
-	if (op->listed) {
+	if (op->listed && !op->wants_urgent) {
 		p2p->progress_count += !op->wants_progress;
-		p2p->urgent_count += urgent && !op->wants_urgent;
-		op->wants_progress = true;
-		op->wants_urgent |= urgent;
+		p2p->urgent_count++;
+		op->wants_progress = op->wants_urgent = true;
 	}
 	lock_group_release(&p2p->lock);
 }
@@ -348,12 +347,9 @@ static ls_status begin_first(struct ls_request *op)
 		return status;
 	}
 	p2p_collect(group);
-	/* A queued send can continue when a slot is freed, one that is staged late when it is
-	 * matched. */
-	bool is_queued = op->base.call.kind == TRACE_SEND && mailbox_is_queued(&op->base);
-	if ((is_queued || mailbox_is_staged_late(&op->base)) &&
+	if (op->base.call.kind == TRACE_SEND && mailbox_is_queued(&op->base) &&
 	    progress_thread_start(group->world) == LS_OK)
-		want_progress(p2p, op, is_queued);
+		want_urgent(p2p, op);
 	return LS_OK;
 }
 
@@ -373,7 +369,7 @@ ls_status p2p_begin(struct ls_request *op)
 	if (add_to_list(p2p, op))
 		status = begin_first(op);
 	else if (!op->ordered)
-		want_progress(p2p, op, true);
+		want_urgent(p2p, op);
 	progress_op_unref(op);
 	return status;
 }

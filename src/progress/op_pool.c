@@ -103,7 +103,7 @@ struct ls_request *progress_op_new_receive(ls_group *group)
 	p2p->cancellable = p2p->uses_cells = p2p->fetches = p2p->crossed = false;
 	atomic_store_explicit(&p2p->cancelled, false, memory_order_relaxed);
 	atomic_store_explicit(&p2p->asks_cancel, false, memory_order_relaxed);
-	p2p->by_address = p2p->staged_late = false;
+	p2p->by_address = false;
 	p2p->batch = NULL;
 	p2p->rts = NULL;
 	op->group = group;

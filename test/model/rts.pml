@@ -17,13 +17,12 @@
  * Abstractions: a wait is a guard on the awaited words: see doorbell.pml. How a message gets into a
  * slot and matches a receive is in mail.pml; here `posted` stands for all of that. A payload is in
  * its block when the send is posted; or its caller posts the send first, and then stages the pieces
- * one after the other, each in its part of the block, or all in the same place; or it does that once
- * the message is matched (p2p->staged_late). An atomic block accesses at most one word that both
- * ranks see, apart from words that the other rank reads only after it has seen a later store.
+ * one after the other, each in its part of the block, or all in the same place. An atomic block accesses at most one word that both ranks see, apart from
+ * words that the other rank reads only after it has seen a later store.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
  * it. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -53,7 +52,6 @@ bit in_use, unowned; /* of the RTS slot */
 bit cancelled; /* p2p->cancelled */
 bit posted_first; /* p2p->posted_first: not all pieces were staged when it was posted */
 bit in_places; /* p2p->in_places: there is one place, which all pieces use in turn */
-bit staged_late; /* p2p->staged_late, in the RTS slot, too: staged once the message is matched */
 
 /* Private to the owner, in the same way. */
 bit owner_lock;
@@ -165,7 +163,6 @@ inline flush(is_own)
 		cursor = CURSOR(sends);
 		if
 		:: is_own -> posted_first = 1; if :: in_places = 1 :: in_places = 0 fi
-		:: is_own -> atomic { staged_late = 1; in_places = 1 }
 		:: atomic { in_places = 0; written[sends] = 3; staged = WORD(sends, 3) }
 		fi;
 		atomic { posted = sends; send_state = SENT }
@@ -324,20 +321,11 @@ proctype source()
 			UNLOCK(source_lock)
 		:: send_state == QUEUED && cause -> stop = 1; break
 		od;
-		if
-		:: !stop && staged_late ->
-			if
-			:: matched >= WORD(sends, 0) -> posted_first = 1
-			:: cancelled
-			:: cause -> stop = 1
-			fi
-		:: else
-		fi;
 		if :: !stop -> stage_pieces() :: else fi;
 		if :: !stop -> await_receiver() :: else fi;
 		if
 		:: stop -> break
-		:: else -> atomic { mine = 0; has_helped = 0; seen = 0; is_cancelled = 0; staged_late = 0 }
+		:: else -> atomic { mine = 0; has_helped = 0; seen = 0; is_cancelled = 0 }
 		fi
 	:: else -> break
 	od;
@@ -359,8 +347,8 @@ proctype other_source_thread()
 	   flush(false);
 	   UNLOCK(source_lock)
 	:: atomic {
-		/* A blocking send whose block has places cannot be cancelled: may_post_first. */
-		!source_lock && send_state == SENT && (!in_places || staged_late) && tries < 2 ->
+		/* A send whose block has places cannot be cancelled: may_post_first. */
+		!source_lock && send_state == SENT && !in_places && tries < 2 ->
 		source_lock = 1;
 		tries++
 	   };

@@ -223,9 +223,6 @@ const struct runner_test runner_tests[] = {
 	SETTING(any_of_a_collective_and_a_message, "looked_for_early", "LOOK_MS=10", R(3)),
 	TEST(huge_messages, R(2), .nightly = true),
 	/* A look would read the memory of all ranks. */
-	TEST(late_sends_need_no_call, R(2), WITH("CMA=off")),
-	TEST(late_sends_beside_calls, R(2), WITH("CMA=off")),
-	TEST(late_sends_and_a_proof, R(2), WITH("CMA=off")),
 	SETTING(pairs_need_nothing, "unlooked", NO_LOOK " LOCKSTEP_CMA=always", R(6), PROCESSES),
 	TEST(random_program, ALL, .random = true),
 	ALGORITHM(random_program, "direct", FEW, .random = true),

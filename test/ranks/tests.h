@@ -82,8 +82,6 @@ runner_function huge_messages;
 runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_handles,
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
 	pairs_need_nothing;
-/* late_sends_test.c */
-runner_function late_sends_need_no_call, late_sends_beside_calls, late_sends_and_a_proof;
 /* series_test.c */
 runner_function in_series_by_turns, in_series_before_a_group, in_series_taken_back, in_series_ended,
 	in_series_cycle, in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on,

@@ -322,38 +322,9 @@ static void keeps_its_place(struct rank *rank)
 	MUST(ls_device_free(rank->group, block) == LS_OK);
 }
 
-/* While a long send of host memory waits for its receiver, calls that block take a device's memory
- * as ever. */
-static void beside_a_late_send(struct rank *rank)
-{
-	enum { LONG = 5 << 18 };
-	int32_t *host = calloc(LONG, sizeof *host), number = 7, got = 0;
-	int32_t *block = device_block(rank, sizeof number);
-	struct ls_call_options tagged = {.size = sizeof tagged, .tag = 1};
-	ls_request *send;
-	MUST(host);
-	if (rank->rank == 0) {
-		MUST(ls_isend(rank->group, host, LONG, LS_INT32, 1, &tagged, &send) == LS_OK);
-		MUST(ls_recv(rank->group, block, 1, LS_INT32, 1, NULL) == LS_OK);
-		to_host(rank, 0, &got, block, sizeof got);
-		MUST(got == number);
-		MUST(ls_wait(send, 0) == LS_OK);
-		ls_request_free(send);
-	} else if (rank->rank == 1) {
-		MUST(ls_send(rank->group, &number, 1, LS_INT32, 0, NULL) == LS_OK);
-		MUST(ls_recv(rank->group, host, LONG, LS_INT32, 0, &tagged) == LS_OK);
-	}
-	MUST(ls_barrier(rank->group, NULL) == LS_OK);
-	MUST(ls_device_free(rank->group, block) == LS_OK);
-	free(host);
-}
-
 static void messages(void **state)
 {
 	(void)state;
-	MUST(setenv("LOCKSTEP_CMA", "off", 1) == 0);
-	run_job(beside_a_late_send, "");
-	MUST(unsetenv("LOCKSTEP_CMA") == 0);
 	run_job(ring, "");
 	run_job(ring, "queues=2,depth=4,free=drawn");
 	run_job(keeps_its_place, "");

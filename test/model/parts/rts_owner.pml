@@ -27,11 +27,7 @@ inline arrive()
 			/* It may invite the source to copy pieces, too. */
 			if
 			:: matched = WORD(gen, 0)
-#if MUTANT == 18 /* does not tell a source that stages only what is matched */
 			:: skip
-#else
-			:: !staged_late
-#endif
 			fi;
 			atomic {
 				message = in_next;
