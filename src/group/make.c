@@ -406,6 +406,8 @@ static void end_operations(ls_group *group)
 	p2p_fail_gone(group);
 	if (group->world->device)
 		await_delivered(group);
+	if (p2p_pending(group) > 0) /* perhaps nobody has looked since sends were received */
+		p2p_arm(group->world, true);
 	long pending = progress_lane_length(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];

@@ -271,6 +271,28 @@ void closed_with_messages(struct runner_rank *self)
 	free(buffer);
 }
 
+/* A send that was received is not under way, even if no call has looked at it since. */
+void closed_after_a_send_was_received(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t *buffer = values_alloc(group, LONG * 4, true);
+	struct caught caught;
+	runner_ready(self, group);
+	caught_begin(&caught);
+	if (self->rank == 0) {
+		ls_request *op;
+		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
+		ls_request_free(op);
+	} else {
+		OK(ls_recv(group, buffer, LONG, LS_INT32, 0, NULL));
+	}
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+	CHECK_THAT(!strstr(caught_end(&caught), "LS-GROUP-CLOSE-PENDING"), "it says: %s",
+		   caught.text);
+	free(buffer);
+}
+
 /* Of one operation. */
 void closed_with_a_collective(struct runner_rank *self)
 {

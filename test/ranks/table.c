@@ -488,6 +488,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_resumed_deadlock_is_proved, R(2)),
 	TEST(a_resumed_collective_is_proved, R(2)),
 	TEST(closed_with_messages, R(2) | R(3), PROCESSES),
+	TEST(closed_after_a_send_was_received, R(2), PROCESSES),
 	TEST(an_abort_ends_all_sends, R(2) | R(3)),
 	TEST(an_abort_ends_all_receives, R(2) | R(3)),
 	TEST(a_forked_child_has_no_messages, R(2), PROCESSES),

@@ -115,8 +115,8 @@ runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	timeout_of_a_receive_batch, timeout_of_a_send_handle, timeout_of_a_send_callback,
 	timeout_without_room, timeout_without_room_handle, timeout_without_room_callback,
 	a_wait_that_gives_up_is_no_time_out, timeout_of_a_probe, a_signal_ends_a_wait,
-	closed_with_messages, an_abort_ends_all_sends, an_abort_ends_all_receives,
-	a_forked_child_has_no_messages;
+	closed_with_messages, closed_after_a_send_was_received, an_abort_ends_all_sends,
+	an_abort_ends_all_receives, a_forked_child_has_no_messages;
 /* report_test.c */
 runner_function short_handles_dropped_are_told, short_handles_left_are_counted,
 	wrong_arguments_are_told, closed_with_a_collective, wrong_calls_are_found,
