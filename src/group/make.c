@@ -406,8 +406,7 @@ static void end_operations(ls_group *group)
 	p2p_fail_gone(group);
 	if (group->world->device)
 		await_delivered(group);
-	if (p2p_pending(group) > 0) /* perhaps nobody has looked since sends were received */
-		p2p_arm(group->world, true);
+	p2p_progress(group); /* perhaps sends were received since somebody last looked */
 	long pending = progress_lane_length(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];

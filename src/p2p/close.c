@@ -63,6 +63,14 @@ static void take_over(struct world *world, struct waiter *quiet)
 	}
 }
 
+void p2p_progress(ls_group *group)
+{
+	if (p2p_pending(group) == 0)
+		return;
+	take_over(group->world, &group->quiet);
+	p2p_release(group->world, p2p_pass(group->world));
+}
+
 void p2p_close(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;

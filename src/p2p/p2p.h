@@ -51,6 +51,9 @@ void p2p_await_complete(const struct ls_request *op);
 /* Blocks until op has begun or is complete. Only for an operation that another thread is about to
  * begin. */
 void p2p_await_begun(const struct ls_request *op);
+/* For a thread that closes the group: makes all progress that is possible without waiting, so that
+ * what is still pending is under way. */
+void p2p_progress(ls_group *group);
 /* Ends all operations of a group. Call before it is closed; it has failed if operations are
  * pending. */
 void p2p_close(ls_group *group);
