@@ -8,7 +8,7 @@ static void offer_all(struct fake *fake, struct link_transfer *transfers, int co
 	static unsigned char payload[8];
 	fake_ucx.keeps = true;
 	for (int i = 0; i < count; i++) {
-		transfers[i].status = LS_PENDING;
+		transfers[i] = (struct link_transfer){.status = LS_PENDING};
 		assert_true(net_post(&fake->net->link, FAKE_PEER, &note, payload, 8, &transfers[i]));
 	}
 }
