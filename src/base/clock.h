@@ -11,8 +11,9 @@
 /* CLOCK_MONOTONIC, nanoseconds. Comparable between processes of one machine. */
 uint64_t clock_now_ns(void);
 
-/* The moment `ms` milliseconds from now; never overflows. From one second on it is up to 10 ms later,
- * for a coarse clock is read; and it is earlier if the kernel was late in advancing that clock. */
+/* The moment `ms` milliseconds from now; never overflows. From one second on it is up to 10 ms
+ * later, for a coarse clock is read; and it is earlier if the kernel was late in advancing that
+ * clock. */
 uint64_t clock_deadline_ns(uint64_t ms);
 
 static inline uint64_t clock_ticks(void)

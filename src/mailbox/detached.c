@@ -271,7 +271,7 @@ static struct op *take_active(struct mailbox *mailbox, bool device_busy) LOCK_RE
 	if (op)
 		*at = op->p2p.next;
 	if (op && mailbox_state_of(op) == OP_P2P_DEVICE_BUSY)
-		atomic_fetch_sub_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&mailbox->busy, 1, memory_order_relaxed);
 	return op;
 }
 
@@ -300,14 +300,47 @@ void mailbox_await_device(struct mailbox *mailbox, struct op *op)
 	if (op->status == LS_OK)
 		op->status = LS_ABORTED;
 	mailbox_tally(&mailbox->pending, 1);
-	atomic_fetch_add_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&mailbox->busy, 1, memory_order_relaxed);
 	mailbox_activate(mailbox, op, OP_P2P_DEVICE_BUSY);
 	lock_mail_release(&mailbox->lock);
 }
 
-uint32_t mailbox_device_busy(const struct mailbox *mailbox)
+void mailbox_linger(struct mailbox *mailbox, struct op *op)
 {
-	return atomic_load_explicit(&mailbox->device_busy, memory_order_relaxed);
+	lock_mail_acquire(&mailbox->lock);
+	atomic_store_explicit(&op->p2p.lingers, true, memory_order_relaxed);
+	mailbox_tally(&mailbox->pending, 1);
+	atomic_fetch_add_explicit(&mailbox->busy, 1, memory_order_relaxed);
+	op->p2p.next = mailbox->lingering;
+	mailbox->lingering = op;
+	lock_mail_release(&mailbox->lock);
+}
+
+struct op *mailbox_take_lingering(struct mailbox *mailbox)
+{
+	lock_mail_acquire(&mailbox->lock);
+	struct op *first = mailbox->lingering;
+	mailbox->lingering = NULL;
+	for (struct op *op = first; op; op = op->p2p.next) {
+		atomic_store_explicit(&op->p2p.lingers, false, memory_order_relaxed);
+		mailbox_tally(&mailbox->pending, -1);
+		atomic_fetch_sub_explicit(&mailbox->busy, 1, memory_order_relaxed);
+	}
+	lock_mail_release(&mailbox->lock);
+	return first;
+}
+
+bool mailbox_is_lingering(struct mailbox *mailbox)
+{
+	lock_mail_acquire(&mailbox->lock);
+	bool lingers = mailbox->lingering != NULL;
+	lock_mail_release(&mailbox->lock);
+	return lingers;
+}
+
+uint32_t mailbox_busy(const struct mailbox *mailbox)
+{
+	return atomic_load_explicit(&mailbox->busy, memory_order_relaxed);
 }
 
 struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy)

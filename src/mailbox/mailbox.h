@@ -135,8 +135,16 @@ struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy);
 /* For a failed operation on a stream, after mailbox_abandon has done all but wait for its device.
  * The operation becomes complete, with its status, when the device has completed its work. */
 void mailbox_await_device(struct mailbox *mailbox, struct op *op);
-/* How many of mailbox_pending only wait for their device. */
-uint32_t mailbox_device_busy(const struct mailbox *mailbox);
+/* For any other failed operation, whose buffer a peer or the link still uses (mailbox_abandon:
+ * OP_BLOCKED). It stays in the list of mailbox_take_lingering. */
+void mailbox_linger(struct mailbox *mailbox, struct op *op);
+/* Removes all operations of mailbox_linger, which are to be abandoned again; p2p.next is the next
+ * one. NULL: none. */
+struct op *mailbox_take_lingering(struct mailbox *mailbox);
+bool mailbox_is_lingering(struct mailbox *mailbox);
+/* How many of mailbox_pending have failed and wait only for a device, or for a peer or the link to
+ * stop using their buffer. */
+uint32_t mailbox_busy(const struct mailbox *mailbox);
 /* Whether a detached operation has something to copy, or is complete and mailbox_take_complete
  * has not returned it yet. */
 bool mailbox_has_work(struct mailbox *mailbox);

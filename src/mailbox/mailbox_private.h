@@ -124,19 +124,20 @@ struct mailbox {
 	 * out of the list meanwhile. When it puts them back it ends those that were cancelled. The
 	 * cancelling thread ends a cancelled operation that is in the list. */
 	struct op *active LOCK_GUARDED(mail);
+	struct op *lingering LOCK_GUARDED(mail); /* of mailbox_linger */
 	/* Detached operations that are complete. The thread that has added one may go back to
 	 * sleep; so a thread that stops making progress, or arms the bell, checks this list
 	 * (mailbox_has_work). */
 	struct op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
 	/* Read without the lock; changed under it, by mailbox_tally. */
 	_Atomic uint32_t complete_count;
-	_Atomic uint32_t pending;     /* detached operations that are not complete */
-	_Atomic uint32_t device_busy; /* of those: OP_P2P_DEVICE_BUSY */
-	uint64_t any_receives;        /* how many receives from any source were begun */
-	unsigned limit;               /* setting MESSAGES */
-	uint32_t tid;                 /* the first thread that has sent or received */
-	bool several_threads;         /* other threads have sent or received, too */
-	int next_source;              /* the source that a receive from any source looks at first */
+	_Atomic uint32_t pending; /* detached operations that are not complete */
+	_Atomic uint32_t busy;    /* of those: OP_P2P_DEVICE_BUSY, or in `lingering` */
+	uint64_t any_receives;    /* how many receives from any source were begun */
+	unsigned limit;           /* setting MESSAGES */
+	uint32_t tid;             /* the first thread that has sent or received */
+	bool several_threads;     /* other threads have sent or received, too */
+	int next_source;          /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
 	struct mailbox_peer peers[];

@@ -293,7 +293,7 @@ static enum op_progress await_failed_device(struct mailbox *mailbox, struct op *
 {
 	enum op_progress progress = op_stream_abandon(op);
 	if (progress != OP_BLOCKED)
-		atomic_fetch_sub_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&mailbox->busy, 1, memory_order_relaxed);
 	return progress;
 }
 
@@ -375,6 +375,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	op->state = OP_STATE_STEPS;
 	p2p->rts = NULL;
 	p2p->ends_failed = false;
+	atomic_store_explicit(&p2p->lingers, false, memory_order_relaxed);
 	p2p->cancelled = p2p->asks_cancel = p2p->by_address = p2p->fetches = p2p->crossed = false;
 	p2p->posted_first = p2p->in_places = false;
 	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);

@@ -60,6 +60,7 @@ struct op_p2p {
 	/* For a long send: it has failed, and the thread that ends it frees its block, so it is not
 	 * cancelled any more. Guarded by the mailbox's lock. */
 	bool ends_failed;
+	_Atomic bool lingers; /* it is in the list of mailbox_linger */
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;
 	bool by_address, staged_all;  /* send: input_offset is an address; payload copied whole */

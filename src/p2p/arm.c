@@ -86,7 +86,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 		if (mailbox_pending(group->mailbox) == 0)
 			continue;
 		bool ends = failure_status(group) != LS_OK &&
-			    mailbox_pending(group->mailbox) > mailbox_device_busy(group->mailbox);
+			    mailbox_pending(group->mailbox) > mailbox_busy(group->mailbox);
 		if (mailbox_is_ready(group->mailbox) || ends)
 			return true;
 		/* A member that leaves notifies this rank if the doorbell is armed. */
@@ -116,8 +116,9 @@ static bool arm_and_check(struct world *world)
 /* When the progress thread has to look although nobody wakes it. */
 static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
-	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
-							       : p2p->next_deadline_ns;
+	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
+									: p2p->next_deadline_ns;
+	return p2p->lingering_until_ns < next ? p2p->lingering_until_ns : next;
 }
 
 /* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
@@ -221,7 +222,8 @@ void p2p_init(struct world *world)
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_init(&p2p->lock);
 	lock_group_acquire(&p2p->lock);
-	p2p->next_deadline_ns = p2p->asleep_until_ns = p2p->self_only_until_ns = CLOCK_NEVER;
+	p2p->next_deadline_ns = p2p->asleep_until_ns = CLOCK_NEVER;
+	p2p->self_only_until_ns = p2p->lingering_until_ns = CLOCK_NEVER;
 	p2p_words_init(&p2p->to_show);
 	lock_group_release(&p2p->lock);
 	p2p_words_init(&p2p->to_await);

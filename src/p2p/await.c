@@ -64,7 +64,7 @@ static int lane_word(ls_request *const *ops, int count, struct wait_word *words)
 struct shown {
 	ls_group *group; /* whose cause ends the wait */
 	uint64_t record;
-	bool has_own_limit, partial, device_busy;
+	bool has_own_limit, partial, busy;
 	uint64_t since_ns; /* as of struct progress_pause */
 	struct wait_word *words;
 	int count, max; /* max: words of the thread's own operations */
@@ -88,7 +88,7 @@ static struct shown shown_of(const struct ls_request *op, const struct ls_reques
 static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
 {
 	struct world *world = shown->group->world;
-	struct waiter *waiter = shown->device_busy ? &shown->group->quiet : &shown->group->waiter;
+	struct waiter *waiter = shown->busy ? &shown->group->quiet : &shown->group->waiter;
 	uint64_t deadline_ns = deadline_of(&world->p2p, until_ns);
 	struct wait_call call = {
 		.words = shown->words,
@@ -187,9 +187,9 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	count += lane_word(pass->ops, pass->count, &pass->words[count]);
 	struct shown shown =
 		shown_of(progress_shown_for(first, pass->head), first, pause, pass->words, count);
-	shown.device_busy = mailbox_device_busy(shown.group->mailbox) > 0;
+	shown.busy = mailbox_busy(shown.group->mailbox) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
-	if (shown.device_busy && soon_ns == CLOCK_NEVER)
+	if ((shown.busy || pass->lingers) && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = pass->partial || would_mislead(shown.group, pass->words, pass->word_count);
 	if (atomic_load(&p2p->rechecks) == pass->rechecks && !is_any_complete(pass->ops, pass->count))

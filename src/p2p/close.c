@@ -6,6 +6,16 @@
 #include "progress/progress.h"
 #include "p2p/p2p_private.h"
 
+/* Publishes no wait: peers need nothing from this thread meanwhile. */
+static void await_wakeup(struct waiter *quiet, struct wait_word *word)
+{
+	struct wait_call call = {
+		.words = word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+	int peer;
+	ls_status status = wait_words(quiet, &call, &peer);
+	(void)status; /* the caller tries again in any case */
+}
+
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
  * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are
  * completing the operation and wait for nobody. */
@@ -14,14 +24,8 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.followers, 1);
 	p2p_wakeups_word(world, p2p_wakeups(world), &word);
-	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
-		struct wait_call call = {.words = &word,
-					 .count = 1,
-					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-		int peer;
-		ls_status status = wait_words(quiet, &call, &peer);
-		(void)status; /* the caller tries again in any case */
-	}
+	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p))
+		await_wakeup(quiet, &word);
 	atomic_fetch_sub(&world->p2p.followers, 1);
 }
 
@@ -71,13 +75,31 @@ void p2p_progress(ls_group *group)
 	p2p_release(group->world, p2p_pass(group->world));
 }
 
+/* Takes over, and ends operations, until no peer uses the buffer of one any more. In between other
+ * threads make progress for other groups. */
+static void await_lingering(ls_group *group)
+{
+	struct world *world = group->world;
+	take_over(world, &group->quiet);
+	for (;;) {
+		p2p_end_all(group, false);
+		if (!mailbox_is_lingering(group->mailbox))
+			return;
+		struct wait_word word;
+		p2p_wakeups_word(world, p2p_wakeups(world), &word);
+		p2p_release(world, true);
+		await_wakeup(&group->quiet, &word);
+		take_over(world, &group->quiet);
+	}
+}
+
 void p2p_close(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;
 	ls_group *at = group;
 	if (!atomic_load(&group->has_p2p))
 		return;
-	take_over(group->world, &group->quiet);
+	await_lingering(group);
 	p2p_end_all(group, true);
 	if (!atomic_compare_exchange_strong(head, &at, group->next_p2p)) {
 		while (at->next_p2p != group)

@@ -98,6 +98,7 @@ struct p2p_pass {
 	int word_max, word_count; /* word_count > word_max: some were left out */
 	bool partial;             /* there was no memory for all words */
 	bool more;
+	bool lingers;      /* messages of mailbox_linger have to be checked again soon */
 	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
 

@@ -115,7 +115,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_pass_own(pass, group, own), words = 0;
-	uint32_t device_busy = mailbox_device_busy(group->mailbox);
+	uint32_t busy = mailbox_busy(group->mailbox);
 	int room = pass->word_count < pass->word_max ? pass->word_max - pass->word_count : 0;
 	pass->more |= mailbox_progress(group->mailbox, own, count,
 				       room ? pass->words + pass->word_count : NULL, room, &words);
@@ -127,7 +127,8 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group, false);
 	/* The words of operations whose device is still busy were not tested. */
-	pass->more |= mailbox_device_busy(group->mailbox) > device_busy;
+	pass->more |= mailbox_busy(group->mailbox) > busy;
+	pass->lingers |= mailbox_is_lingering(group->mailbox);
 }
 
 /* Whether the operation's caller is about to begin it, and so still writes to it. */
@@ -139,7 +140,8 @@ static bool is_being_begun(const struct ls_request *op)
 /* Whether the operation has failed, so that its time limit counts no more. */
 static bool has_failed(const struct ls_request *op)
 {
-	return atomic_load(&op->base.p2p.state) == OP_P2P_DEVICE_BUSY;
+	return atomic_load(&op->base.p2p.state) == OP_P2P_DEVICE_BUSY ||
+	       atomic_load(&op->base.p2p.lingers);
 }
 
 /* An operation whose time limit has passed, with a reference; NULL: none. */
@@ -180,10 +182,19 @@ static void fail_late(struct p2p_pass *pass, struct ls_request *late)
 	progress_op_unref(late);
 }
 
+/* Nobody wakes a thread when a peer or the link stops using a buffer: the next pass looks. */
+static void note_lingering(struct world_p2p *p2p, bool lingers)
+{
+	uint64_t next_ns = lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER;
+	lock_group_acquire(&p2p->lock);
+	p2p->lingering_until_ns = next_ns;
+	lock_group_release(&p2p->lock);
+}
+
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 {
 	pass->word_count = 0;
-	pass->more = false;
+	pass->more = pass->lingers = false;
 	pass->rechecks = atomic_load_explicit(&world->p2p.rechecks, memory_order_acquire);
 	struct ls_request *late = find_late(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
@@ -193,6 +204,7 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 		fail_late(pass, late);
 	if (world->p2p.serial)
 		pass->more |= p2p_begin_next(world);
+	note_lingering(&world->p2p, pass->lingers);
 }
 
 bool p2p_pass(struct world *world)

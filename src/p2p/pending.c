@@ -277,14 +277,20 @@ static void end_together(ls_group *group, struct op *first)
 		p2p_wake_all(world);
 }
 
-/* Settles one operation. While a device works on it, it stays in the mailbox's list. */
+/* Settles one operation. While a device works on it, or a peer uses its buffer, it stays in a list
+ * of the mailbox. */
 static void end_one(struct ls_request *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
-	if (status == LS_PENDING)
-		mailbox_await_device(op->group->mailbox, &op->base);
-	else
+	if (status != LS_PENDING) {
 		finish_op(op, status);
+	} else if (op->on_stream) {
+		mailbox_await_device(op->group->mailbox, &op->base);
+	} else {
+		mailbox_linger(op->group->mailbox, &op->base);
+		if (reason == LS_OK) /* this may not be the thread that makes progress */
+			p2p_recheck(op->group->world);
+	}
 }
 
 void p2p_collect(ls_group *group)
@@ -301,11 +307,15 @@ void p2p_collect(ls_group *group)
 void p2p_end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	struct op *base;
+	struct op *base, *next;
 	struct ls_request *op;
 	p2p_collect(group);
 	if (group->world->device)
 		progress_stream_resume_failed(group->world);
+	for (base = mailbox_take_lingering(group->mailbox); base; base = next) {
+		next = base->p2p.next;
+		end_one(op_of(base), LS_ABORTED, waits);
+	}
 	while ((base = mailbox_remove(group->mailbox, waits)))
 		end_one(op_of(base), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim_next(p2p, group))) {

@@ -138,8 +138,8 @@ bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, stru
 void progress_op_succeed(struct ls_request *op);
 /* As progress_op_run, for a detached operation, after the mailbox has finished it
  * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
- * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:
- * mailbox_await_device. */
+ * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it
+ * (mailbox_await_device), or a peer or the link still uses its buffer (mailbox_linger). */
 ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits);
 
 /* ---- enqueue.c: operations on streams of the program's, see op/stream.h ---- */

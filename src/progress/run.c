@@ -70,13 +70,23 @@ static enum op_progress abandon_op(struct ls_request *op, const struct ranks *go
 		       : mailbox_abandon(op->group->mailbox, &op->base, gone, force);
 }
 
-/* Until when a thread waits for a device to complete its work for a failed operation. A progress
- * thread that another one has replaced may wait without limit; any other thread waits until the
- * pause, if it can come back to the operation later. */
+/* Whether the operation may be left while a peer or the link uses its buffer (mailbox_linger). */
+static bool may_linger(const struct ls_request *op)
+{
+	const struct op *base = &op->base;
+	return progress_op_is_p2p(op) && base->p2p.detached && !op_is_on_stream(base) &&
+	       base->device.state == OP_DEVICE_NONE;
+}
+
+/* Until when a thread waits for a device to complete its work for a failed operation, or for a peer
+ * that uses the buffer of a message. A progress thread that another one has replaced may wait
+ * without limit; any other thread waits until the pause, if it can come back to the operation
+ * later. */
 static uint64_t patience_of(const struct ls_request *op, const struct progress_pause *pause)
 {
 	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
-	return waits || !op_is_on_stream(&op->base) ? CLOCK_NEVER : pause->at_ns;
+	bool comes_back = op_is_on_stream(&op->base) || may_linger(op);
+	return waits || !comes_back ? CLOCK_NEVER : pause->at_ns;
 }
 
 /* One deadline for all operations of the group. */
@@ -90,8 +100,8 @@ static uint64_t revoke_deadline(struct ls_group *group)
 
 /* Call after the operation has failed and the cause is set: waits until neither peers nor devices
  * use the caller's buffers (OP_DONE). A peer that does not stop in time loses its access. For a
- * device the wait has no limit, and prints a message; OP_BLOCKED: at until_ns the device still used
- * the buffers. OP_FAILED, after a message: the system refuses to revoke the access. */
+ * device the wait has no limit, and prints a message; OP_BLOCKED: at until_ns one of them still
+ * used the buffers. OP_FAILED, after a message: the system refuses to revoke the access. */
 static enum op_progress await_abandoned(struct ls_request *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
@@ -105,7 +115,8 @@ static enum op_progress await_abandoned(struct ls_request *op, uint64_t until_ns
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
 		enum op_progress progress = abandon_op(op, world_gone(group, &room), force);
-		if (progress != OP_BLOCKED || (now >= until_ns && op_stream_is_device_busy(base)))
+		bool may_leave = op_stream_is_device_busy(base) || may_linger(op);
+		if (progress != OP_BLOCKED || (now >= until_ns && may_leave))
 			return progress;
 		/* Without a device the wait is for the thread that makes progress on the link. */
 		bool on_device = op_is_on_stream(base) || group->engine.ops ||
@@ -141,7 +152,8 @@ static bool has_begun(const struct ls_request *op)
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
-/* Fails the operation. LS_PENDING: at the pause a device still works on it; call again. */
+/* Fails the operation. LS_PENDING: at the pause a device, a peer or the link still uses its buffer;
+ * call again. */
 static ls_status fail_op(struct ls_request *op, ls_status reason, int peer,
 			 const struct progress_pause *pause)
 {
@@ -151,7 +163,7 @@ static ls_status fail_op(struct ls_request *op, ls_status reason, int peer,
 			needs = awaited_peers(&op->base);
 		op->failing = progress_op_fail(op, reason, peer, &needs);
 		failure_note(op->group);
-	} else {
+	} else if (!may_linger(op)) {
 		progress_thread_replace(op->group->world); /* as progress_op_fail does */
 	}
 	ls_status status = op->failing;

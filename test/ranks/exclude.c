@@ -67,7 +67,7 @@ static const struct exclusion on_hosts[] = {
 	{"plain_memory_of_a_dead_rank", MEMORY},
 	{"root_runs_ahead", MEMORY},
 	{"blocks_given_back_in_any_order", MEMORY},
-	{"the_block_of_a_cancelled_send_is_kept", MEMORY}, /* its place is free at once, so it goes */
+	{"the_block_of_a_cancelled_send_is_kept", MEMORY}, /* its place is free at once */
 	{"kept_blocks_hold_up_nobody", MEMORY},
 	{"sender_dies_in_a_message*", MEMORY},
 	/* what is known a moment later */

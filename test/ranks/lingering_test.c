@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A message of a group that was aborted, whose peer is in the middle of copying it and does not go
+ * on: no call of another group waits for that peer. */
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "process.h"
+#include "tests.h"
+
+enum {
+	BYTES = 64 << 20, /* more than a connection takes ahead */
+	TRIES = 10,       /* a rank without a processor may see the end of the message first */
+	MARK = 1,
+};
+
+/* Rank 2, which is on another host if there are two, stops itself while the message arrives. */
+static void stop_inside(struct runner_rank *self, ls_group *pair, unsigned char *buffer)
+{
+	ls_request *op;
+	buffer[0] = 0;
+	OK(ls_irecv(pair, buffer, BYTES, LS_UINT8, 0, NULL, &op));
+	runner_meet(self);
+	while (*(volatile unsigned char *)buffer != MARK && ls_test(op) == LS_PENDING)
+		;
+	atomic_store(&self->shared->words[0], (uint64_t)getpid());
+	raise(SIGSTOP);
+	ls_status status = ls_wait(op, 0);
+	CHECK_THAT(status == LS_ABORTED || status == LS_OK, "%s", ls_status_text(status));
+	ls_request_free(op);
+}
+
+static void answer(struct runner_rank *self, ls_group *other)
+{
+	int64_t there;
+	runner_meet(self);
+	OK(ls_recv(other, &there, 1, LS_INT64, 0, NULL));
+	OK(ls_send(other, &there, 1, LS_INT64, 0, NULL));
+}
+
+/* A send of which rank 2 has copied a part, in a group that was aborted then. */
+static ls_request *abort_inside(struct runner_rank *self, ls_group *pair, unsigned char *buffer)
+{
+	_Atomic uint64_t *pid = &self->shared->words[0];
+	ls_request *op;
+	OK(ls_isend(pair, buffer, BYTES, LS_UINT8, 1, NULL, &op));
+	runner_meet(self);
+	while (atomic_load(pid) == 0 || process_state((int)atomic_load(pid)) != 'T')
+		;
+	OK(ls_group_abort(pair, "a test"));
+	return op;
+}
+
+/* The receive is nonblocking: some thread has to make progress for it. */
+static void go_there_and_back(ls_group *other)
+{
+	int64_t there = 0, back;
+	ls_request *op;
+	OK(ls_irecv(other, &back, 1, LS_INT64, 1, NULL, &op));
+	OK(ls_send(other, &there, 1, LS_INT64, 1, NULL));
+	OK(ls_wait(op, 0));
+	ls_request_free(op);
+}
+
+/* True: ls_test returned while the stopped rank could still touch the buffer, and then a message of
+ * the other group went to rank 1 and back. */
+static bool pass_by_test(struct runner_rank *self, ls_group *pair, ls_group *other,
+			 unsigned char *buffer)
+{
+	ls_request *op = abort_inside(self, pair, buffer);
+	bool passes = ls_test(op) == LS_PENDING;
+	go_there_and_back(other);
+	passes = passes && ls_test(op) == LS_PENDING;
+	ls_status status = ls_wait(op, 0);
+	CHECK_THAT(status == LS_ABORTED || status == LS_OK, "%s", ls_status_text(status));
+	ls_request_free(op);
+	ls_group_close(pair);
+	return passes;
+}
+
+struct closing {
+	ls_group *group;
+	_Atomic int tid;
+	_Atomic bool over;
+};
+
+static void *close_it(void *argument)
+{
+	struct closing *closing = argument;
+	atomic_store(&closing->tid, gettid());
+	ls_group_close(closing->group);
+	atomic_store(&closing->over, true);
+	return NULL;
+}
+
+/* True: the message went there and back while another thread was still closing the group. */
+static bool pass_by_close(struct runner_rank *self, ls_group *pair, ls_group *other,
+			  unsigned char *buffer)
+{
+	struct closing closing = {.group = pair};
+	pthread_t thread;
+	ls_request *op = abort_inside(self, pair, buffer);
+	bool passes = ls_test(op) == LS_PENDING;
+	ls_request_free(op);
+	CHECK(pthread_create(&thread, NULL, close_it, &closing) == 0);
+	while (atomic_load(&closing.tid) == 0 || process_state(atomic_load(&closing.tid)) != 'S')
+		if (atomic_load(&closing.over))
+			break;
+	go_there_and_back(other);
+	passes = passes && !atomic_load(&closing.over);
+	CHECK(pthread_join(thread, NULL) == 0);
+	return passes;
+}
+
+static ls_group *make(ls_group *world, const int *ranks)
+{
+	ls_group *group;
+	bool mine = ls_group_rank(world) == ranks[0] || ls_group_rank(world) == ranks[1];
+	GIVES(mine ? LS_OK : LS_NOT_MEMBER, ls_group_from_ranks(world, ranks, 2, &group));
+	return group;
+}
+
+typedef bool pass_by(struct runner_rank *self, ls_group *pair, ls_group *other,
+		     unsigned char *buffer);
+
+static void pass_some_time(struct runner_rank *self, pass_by *pass)
+{
+	ls_group *world = runner_open(self);
+	unsigned char *buffer = malloc(BYTES);
+	_Atomic uint64_t *pid = &self->shared->words[0], *passes = &self->shared->words[1];
+	CHECK(buffer);
+	memset(buffer, MARK, BYTES);
+	runner_ready(self, world);
+	for (int i = 0; i < TRIES && !atomic_load(passes); i++) {
+		ls_group *pair = make(world, (const int[]){0, 2});
+		ls_group *other = make(world, (const int[]){0, 1});
+		if (self->rank == 0) {
+			if (pass(self, pair, other, buffer))
+				atomic_store(passes, 1);
+			CHECK(kill((pid_t)atomic_exchange(pid, 0), SIGCONT) == 0);
+		} else if (self->rank == 1) {
+			answer(self, other);
+		} else {
+			stop_inside(self, pair, buffer);
+			ls_group_close(pair);
+		}
+		runner_meet(self);
+		if (other)
+			ls_group_close(other);
+		runner_meet(self);
+	}
+	CHECK(atomic_load(passes));
+	free(buffer);
+	ls_group_close(world);
+}
+
+void an_aborted_message_holds_up_no_other_group(struct runner_rank *self)
+{
+	pass_some_time(self, pass_by_test);
+}
+
+void a_close_with_such_a_message_holds_up_none(struct runner_rank *self)
+{
+	pass_some_time(self, pass_by_close);
+}
