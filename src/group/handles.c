@@ -85,7 +85,10 @@ static ls_status await_p2p(ls_request *const *ops, int count, const struct progr
 		return LS_PENDING;
 	status = progress_op_fail(first, LS_INTERRUPTED, -1, NULL);
 	(void)status; /* the operations return it */
-	return p2p_await(ops, count, &progress_no_pause);
+	do
+		status = p2p_await(ops, count, &progress_no_pause);
+	while (status == LS_INTERRUPTED); /* the buffer may still be in use */
+	return status;
 }
 
 ls_status ls_wait(ls_request *op, uint32_t timeout_ms)

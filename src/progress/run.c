@@ -74,7 +74,7 @@ static enum op_progress abandon_op(struct ls_request *op, const struct ranks *go
 static bool may_linger(const struct ls_request *op)
 {
 	const struct op *base = &op->base;
-	return progress_op_is_p2p(op) && base->p2p.detached && !op_is_on_stream(base) &&
+	return !op_is_collective(base->call.kind) && base->p2p.detached && !op_is_on_stream(base) &&
 	       base->device.state == OP_DEVICE_NONE;
 }
 
