@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/option_size.h"
 #include "base/ranks.h"
 #include "plan/plan.h"
 

@@ -44,7 +44,7 @@ ls_status ls_join_open(ls_group *group, const struct ls_join_options *given, ls_
 	if (!group || !out)
 		return ddp_bad(call, group ? "out" : "group", 0, "not NULL");
 	if (given) {
-		if (given->size < sizeof given->size || given->size > sizeof options)
+		if (!option_size_is_right(given->size, sizeof options))
 			return ddp_bad(call, "options->size", given->size,
 				       "sizeof(struct ls_join_options)");
 		memcpy(&options, given, given->size);

@@ -33,7 +33,7 @@ ls_status ls_ddp_join_begin(ls_ddp *ddp, const struct ls_ddp_join_options *given
 	if (!ddp)
 		return ddp_bad(call, "ddp", 0, "not NULL");
 	if (given) {
-		if (given->size < sizeof given->size || given->size > sizeof options)
+		if (!option_size_is_right(given->size, sizeof options))
 			return ddp_bad(call, "options->size", given->size,
 				       "sizeof(struct ls_ddp_join_options)");
 		memcpy(&options, given, given->size);

@@ -21,7 +21,7 @@ static ls_status read_options(const struct ls_ddp_options *given, struct ls_ddp 
 {
 	struct ls_ddp_options options = {.size = sizeof options};
 	if (given) {
-		if (given->size < sizeof given->size || given->size > sizeof options)
+		if (!option_size_is_right(given->size, sizeof options))
 			return ddp_bad("ls_ddp_open", "options->size", given->size,
 				       "sizeof(struct ls_ddp_options)");
 		memcpy(&options, given, given->size);

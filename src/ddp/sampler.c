@@ -28,7 +28,7 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 {
 	static const char call[] = "ls_sampler_open";
 	*out = (struct ls_sampler_options){.size = sizeof *out};
-	if (options && (options->size < sizeof options->size || options->size > sizeof *out))
+	if (options && !option_size_is_right(options->size, sizeof *out))
 		return ddp_bad(call, "options->size", options->size,
 			       "sizeof(struct ls_sampler_options)");
 	if (options)

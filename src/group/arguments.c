@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/option_size.h"
 #include "progress/progress.h"
 #include "world/registry.h"
 #include "group/arguments.h"
@@ -60,7 +61,7 @@ ls_status group_read_options(const char *function, const struct ls_call_options 
 	if (options->size >= offsetof(struct ls_call_options, request) + sizeof options->request &&
 	    options->request)
 		*options->request = NULL;
-	if (options->size < sizeof options->size || options->size > sizeof *out)
+	if (!option_size_is_right(options->size, sizeof *out))
 		return group_bad(function, "options->size", options->size,
 				 "sizeof(struct ls_call_options)");
 	memcpy(out, options, options->size);

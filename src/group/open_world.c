@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/messages.h"
+#include "base/option_size.h"
 #include "engine/plan_file.h"
 #include "rendezvous/rendezvous.h"
 #include "world/registry.h"
@@ -41,7 +42,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 {
 	struct ls_group_options all = {0};
 	struct settings_launch launch;
-	if (options && (options->size < sizeof options->size || options->size > sizeof all))
+	if (options && !option_size_is_right(options->size, sizeof all))
 		return group_bad("ls_group_open", "options->size", options->size,
 				 "sizeof(struct ls_group_options)");
 	if (options)

@@ -195,6 +195,7 @@ static void wrong_options(const struct sound *sound)
 	const struct ls_call_options wrong[] = {
 		{.size = 0},
 		{.size = 3},
+		{.size = offsetof(struct ls_call_options, label) + 4, .label = "half a pointer"},
 		{.size = sizeof *wrong + 8},
 		{.size = sizeof *wrong, .tag = -1},
 		{.size = sizeof *wrong, .resumable = 2},
