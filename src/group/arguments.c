@@ -66,7 +66,8 @@ ls_status group_read_options(const char *function, const struct ls_call_options 
 				 "sizeof(struct ls_call_options)");
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
-		return group_bad(function, "options->tag", out->tag, "0 to 2147483647");
+		return group_bad(function, "options->tag", out->tag,
+				 "0 to 2147483647, or LS_ANY_TAG in a receive or a probe");
 	if (out->resumable > 1)
 		return group_bad(function, "options->resumable", out->resumable, "0 or 1");
 	if (out->resumable && out->callback)

@@ -2,6 +2,7 @@
  * Checks the arguments and options of sends, receives and probes. */
 #include "group/p2p_check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "group/group_private.h"
@@ -10,11 +11,16 @@
 static ls_status check_peer(const struct group_p2p_call *call, const ls_group *group,
 			    const struct ls_call_options *options)
 {
-	bool sends = call->base.kind == TRACE_SEND;
-	if (!sends && call->base.peer == LS_ANY_SOURCE)
+	const char *name = group_caller(call->name, options);
+	char right[80];
+	if (call->base.kind == TRACE_SEND)
+		return group_check_rank(name, "dst", group, call->base.peer);
+	if (call->base.peer == LS_ANY_SOURCE ||
+	    (call->base.peer >= 0 && call->base.peer < group->size))
 		return LS_OK;
-	return group_check_rank(group_caller(call->name, options), sends ? "dst" : "src", group,
-				call->base.peer);
+	snprintf(right, sizeof right, "a rank of this group, 0 to %d, or LS_ANY_SOURCE (%d)",
+		 group->size - 1, LS_ANY_SOURCE);
+	return group_bad(name, "src", call->base.peer, right);
 }
 
 /* LS_ANY_TAG is only for receives and probes. */

@@ -359,7 +359,7 @@ void wrong_calls_are_found(struct runner_rank *self)
 		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
 		"ls_group_open: out is NULL, but must be not NULL, called from wrong_test.c:",
 		"train.py:42: root is -1, but must be",
-		"train.py:42: src is 7, but must be",
+		"train.py:42: src is 7, but must be a rank of this group, 0 to 0, or LS_ANY_SOURCE (",
 		"train.py:42: ranks is 9, but must be",
 		"train.py:42: options is one with op or a callback, but must be one without",
 	};
