@@ -118,7 +118,8 @@ static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
 									: p2p->next_deadline_ns;
-	return p2p->lingering_until_ns < next ? p2p->lingering_until_ns : next;
+	uint64_t lingering = atomic_load(&p2p->lingering_until_ns);
+	return lingering < next ? lingering : next;
 }
 
 /* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
@@ -133,6 +134,21 @@ static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 		return false;
 	p2p->asleep_until_ns = until_ns;
 	return true;
+}
+
+void p2p_note_lingering(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!atomic_load(&p2p->lingering) && atomic_load(&p2p->lingering_until_ns) == CLOCK_NEVER)
+		return;
+	lock_group_acquire(&p2p->lock);
+	bool lingers = atomic_load(&p2p->lingering) > 0;
+	atomic_store(&p2p->lingering_until_ns,
+		     lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER);
+	bool late = sleeps_too_long(world);
+	lock_group_release(&p2p->lock);
+	if (late)
+		wait_wake_progress(world_bell(world));
 }
 
 void p2p_release(struct world *world, bool more)
@@ -223,7 +239,8 @@ void p2p_init(struct world *world)
 	lock_group_init(&p2p->lock);
 	lock_group_acquire(&p2p->lock);
 	p2p->next_deadline_ns = p2p->asleep_until_ns = CLOCK_NEVER;
-	p2p->self_only_until_ns = p2p->lingering_until_ns = CLOCK_NEVER;
+	p2p->self_only_until_ns = CLOCK_NEVER;
+	atomic_store(&p2p->lingering_until_ns, CLOCK_NEVER);
 	p2p_words_init(&p2p->to_show);
 	lock_group_release(&p2p->lock);
 	p2p_words_init(&p2p->to_await);

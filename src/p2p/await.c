@@ -189,7 +189,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 		shown_of(progress_shown_for(first, pass->head), first, pause, pass->words, count);
 	shown.busy = mailbox_busy(shown.group->mailbox) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
-	if ((shown.busy || pass->lingers) && soon_ns == CLOCK_NEVER)
+	if ((shown.busy || atomic_load(&p2p->lingering) > 0) && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = pass->partial || would_mislead(shown.group, pass->words, pass->word_count);
 	if (atomic_load(&p2p->rechecks) == pass->rechecks && !is_any_complete(pass->ops, pass->count))

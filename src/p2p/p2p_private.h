@@ -98,10 +98,12 @@ struct p2p_pass {
 	int word_max, word_count; /* word_count > word_max: some were left out */
 	bool partial;             /* there was no memory for all words */
 	bool more;
-	bool lingers;      /* messages of mailbox_linger have to be checked again soon */
 	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
 
+/* Call when a message may linger (mailbox_linger), or none does any more: nobody wakes a thread when
+ * a peer or the link stops using a buffer, so the next pass follows soon. */
+void p2p_note_lingering(struct world *world);
 /* p2p_pass for a thread that waits: fills words, more and rechecks. */
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
 /* Writes the awaited operations that are in this group; returns their number, at most

@@ -128,7 +128,6 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 		p2p_end_all(group, false);
 	/* The words of operations whose device is still busy were not tested. */
 	pass->more |= mailbox_busy(group->mailbox) > busy;
-	pass->lingers |= mailbox_is_lingering(group->mailbox);
 }
 
 /* Whether the operation's caller is about to begin it, and so still writes to it. */
@@ -182,19 +181,10 @@ static void fail_late(struct p2p_pass *pass, struct ls_request *late)
 	progress_op_unref(late);
 }
 
-/* Nobody wakes a thread when a peer or the link stops using a buffer: the next pass looks. */
-static void note_lingering(struct world_p2p *p2p, bool lingers)
-{
-	uint64_t next_ns = lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER;
-	lock_group_acquire(&p2p->lock);
-	p2p->lingering_until_ns = next_ns;
-	lock_group_release(&p2p->lock);
-}
-
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 {
 	pass->word_count = 0;
-	pass->more = pass->lingers = false;
+	pass->more = false;
 	pass->rechecks = atomic_load_explicit(&world->p2p.rechecks, memory_order_acquire);
 	struct ls_request *late = find_late(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
@@ -204,7 +194,7 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 		fail_late(pass, late);
 	if (world->p2p.serial)
 		pass->more |= p2p_begin_next(world);
-	note_lingering(&world->p2p, pass->lingers);
+	p2p_note_lingering(world);
 }
 
 bool p2p_pass(struct world *world)

@@ -277,6 +277,13 @@ static void end_together(ls_group *group, struct op *first)
 		p2p_wake_all(world);
 }
 
+/* The thread that makes progress looks again soon; or else the progress thread does. */
+static void note_lingering(struct world *world)
+{
+	p2p_note_lingering(world);
+	p2p_recheck(world);
+}
+
 /* Settles one operation. While a device works on it, or a peer uses its buffer, it stays in a list
  * of the mailbox. */
 static void end_one(struct ls_request *op, ls_status reason, bool waits)
@@ -287,9 +294,10 @@ static void end_one(struct ls_request *op, ls_status reason, bool waits)
 	} else if (op->on_stream) {
 		mailbox_await_device(op->group->mailbox, &op->base);
 	} else {
+		atomic_fetch_add(&op->group->world->p2p.lingering, 1);
 		mailbox_linger(op->group->mailbox, &op->base);
 		if (reason == LS_OK) /* this may not be the thread that makes progress */
-			p2p_recheck(op->group->world);
+			note_lingering(op->group->world);
 	}
 }
 
@@ -314,6 +322,7 @@ void p2p_end_all(ls_group *group, bool waits)
 		progress_stream_resume_failed(group->world);
 	for (base = mailbox_take_lingering(group->mailbox); base; base = next) {
 		next = base->p2p.next;
+		atomic_fetch_sub(&p2p->lingering, 1);
 		end_one(op_of(base), LS_ABORTED, waits);
 	}
 	while ((base = mailbox_remove(group->mailbox, waits)))

@@ -99,8 +99,10 @@ struct world_p2p {
 	uint64_t asleep_until_ns LOCK_GUARDED(group);
 	/* when the progress thread next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
-	/* when failed messages whose buffer a peer may still use are next checked */
-	uint64_t lingering_until_ns LOCK_GUARDED(group);
+	/* How many failed messages linger because a peer may still use their buffer, and when they
+	 * are next checked. Raised before the time is set. */
+	_Atomic uint32_t lingering;
+	_Atomic uint64_t lingering_until_ns; /* changed under the lock */
 	/* threads that wait for the thread that makes progress; and that thread while it sleeps */
 	_Atomic uint32_t followers;
 	/* memory for the words of a follower, left for the next one; NULL: none */
