@@ -101,8 +101,8 @@ struct p2p_pass {
 	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
 
-/* Call when a message may linger (mailbox_linger), or none does any more: nobody wakes a thread when
- * a peer or the link stops using a buffer, so the next pass follows soon. */
+/* Call when a message may linger (mailbox_linger), or none does any more: nobody wakes a thread
+ * when a peer or the link stops using a buffer, so the next pass follows soon. */
 void p2p_note_lingering(struct world *world);
 /* p2p_pass for a thread that waits: fills words, more and rechecks. */
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
