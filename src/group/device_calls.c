@@ -144,7 +144,7 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 	if (status != LS_OK)
 		return status;
 	if (bytes > SIZE_MAX / 2)
-		return group_bad("ls_device_alloc", "bytes", (long long)bytes, "below 2^63");
+		return group_bad_state("ls_device_alloc", "bytes", "2^63 or more", "below 2^63");
 	wait_thread_enter(&group->waiter);
 	struct pool *pool = group->world->device->pool;
 	/* A block from the cache costs no call of the driver, so only this asks. */

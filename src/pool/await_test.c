@@ -23,6 +23,7 @@ static struct scene {
 	pthread_t thread;
 	_Atomic uint32_t tid; /* of the thread that allocates */
 	bool met;
+	_Atomic bool ended;
 	ls_status status;
 } scene;
 
@@ -98,6 +99,46 @@ static void memory_that_was_just_given_back_is_had(void **state)
 	assert_int_equal(scene.status, LS_OK);
 	pool_inflight_close(scene.inflight);
 	device_end(scene.device);
+}
+
+/* ---- another thread is taking a segment, and needs a part of it ---- */
+
+static void *alloc_little(void *unused)
+{
+	atomic_store(&scene.tid, (uint32_t)gettid());
+	scene.status = pool_alloc(scene.device->pool, 512, &scene.device->streams[0], limit(),
+				  &scene.block);
+	atomic_store(&scene.ended, true);
+	return unused;
+}
+
+static ls_status take_while_another_asks(struct driver *driver, size_t bytes,
+					 struct driver_segment *out)
+{
+	struct device *device = scene.device;
+	if (!scene.met) {
+		scene.met = true;
+		assert_int_equal(pthread_create(&scene.thread, NULL, alloc_little, NULL), 0);
+		while (atomic_load(&device->bell.sleepers) == 0 && !atomic_load(&scene.ended))
+			sched_yield();
+	}
+	return device_take(driver, bytes, out);
+}
+
+static void the_rest_of_a_segment_is_waited_for(void **state)
+{
+	(void)state;
+	begin(false);
+	struct device *device = scene.device;
+	pool_limit(device->pool, 2 * MIB);
+	device->ops.take = take_while_another_asks;
+	void *mine = take_block(device, 512, 0);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_OK);
+	assert_int_equal(stats_of(device).segments, 1);
+	free_block(device, mine);
+	free_block(device, scene.block);
+	device_end(device);
 }
 
 /* ---- another thread is putting the mark before ---- */
@@ -325,6 +366,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_that_was_just_given_back_is_had),
+		cmocka_unit_test(the_rest_of_a_segment_is_waited_for),
 		cmocka_unit_test(a_mark_that_was_in_the_way_is_followed_by_another),
 		cmocka_unit_test(a_mark_that_was_refused_is_put_while_it_waits),
 		cmocka_unit_test(a_broken_device_ends_the_wait),

@@ -331,11 +331,13 @@ static bool may_come(const struct pool *pool, const struct pool_block *block) LO
 	return true;
 }
 
-/* Whether memory is to come back without a call of the program. */
+/* Whether memory is to come back without a call of the program, or another thread is just taking a
+ * segment, of which it may need only a part. */
 static bool is_some_to_come(struct pool *pool)
 {
 	bool some = pool_put_off(pool) > 0;
 	lock_pool_acquire(&pool->lock);
+	some |= pool->reserved > 0;
 	for (const struct pool_block *block = pool->pending; block && !some; block = block->next)
 		some = may_come(pool, block);
 	for (int i = 0; i < pool->stream_count && !some; i++) {
