@@ -213,10 +213,9 @@ static void short_options_are_read(void **state)
 {
 	(void)state;
 	ls_sampler *sampler;
-	struct ls_sampler_options options = {.size = offsetof(struct ls_sampler_options, no_shuffle),
+	struct ls_sampler_options options = {.size = offsetof(struct ls_sampler_options, drop_last),
 					     .num_replicas = 2,
 					     .rank = 1,
-					     .no_shuffle = 1,
 					     .drop_last = 1,
 					     .seed = 9};
 	assert_int_equal(ls_sampler_open(NULL, 9, &options, &sampler), LS_OK);

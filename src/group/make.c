@@ -407,7 +407,7 @@ static void end_operations(ls_group *group)
 	if (group->world->device)
 		await_delivered(group);
 	p2p_progress(group); /* perhaps sends were received since somebody last looked */
-	long pending = progress_lane_length(group) + p2p_pending(group);
+	long pending = progress_lane_length(group) + p2p_under_way(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];
 		struct ls_request *first = p2p_first(group);

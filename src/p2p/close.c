@@ -86,8 +86,8 @@ static void await_lingering(ls_group *group)
 		if (!mailbox_is_lingering(group->mailbox))
 			return;
 		struct wait_word word;
+		p2p_release(world, true); /* may wake others, and raises the count then */
 		p2p_wakeups_word(world, p2p_wakeups(world), &word);
-		p2p_release(world, true);
 		await_wakeup(&group->quiet, &word);
 		take_over(world, &group->quiet);
 	}

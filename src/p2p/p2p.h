@@ -33,6 +33,9 @@ ls_status p2p_start(struct ls_request *op);
 void p2p_collect(ls_group *group);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
+/* How many of them have not failed either: the others only wait for a peer that still uses their
+ * buffer. */
+long p2p_under_way(ls_group *group);
 /* The first operation that is not complete, with a reference; NULL: none. */
 struct ls_request *p2p_first(ls_group *group);
 /* The first operation on a stream, with a reference; NULL: none. */

@@ -170,6 +170,12 @@ static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 	return count;
 }
 
+long p2p_under_way(ls_group *group)
+{
+	bool may_be_on_device = group->world->device != NULL;
+	return p2p_pending(group) - (may_be_on_device ? 0 : (long)mailbox_busy(group->mailbox));
+}
+
 long p2p_pending(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -288,16 +294,18 @@ static void note_lingering(struct world *world)
  * of the mailbox. */
 static void end_one(struct ls_request *op, ls_status reason, bool waits)
 {
+	ls_group *group = op->group;
 	ls_status status = progress_op_settle(op, reason, -1, waits);
 	if (status != LS_PENDING) {
 		finish_op(op, status);
 	} else if (op->on_stream) {
-		mailbox_await_device(op->group->mailbox, &op->base);
+		mailbox_await_device(group->mailbox, &op->base);
 	} else {
-		atomic_fetch_add(&op->group->world->p2p.lingering, 1);
-		mailbox_linger(op->group->mailbox, &op->base);
+		atomic_fetch_add(&group->world->p2p.lingering, 1);
+		/* After this another thread may end the operation. */
+		mailbox_linger(group->mailbox, &op->base);
 		if (reason == LS_OK) /* this may not be the thread that makes progress */
-			note_lingering(op->group->world);
+			note_lingering(group->world);
 	}
 }
 

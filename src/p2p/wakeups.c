@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How threads of a rank that make progress on its sends and receives, or wait for the one that
  * does, wake each other: by a word that counts wake-ups. */
+#include "base/clock.h"
+#include "world/registry.h"
+#include "progress/progress.h"
 #include "p2p/p2p_private.h"
 
 /* The area of the world group has the word, for threads of all groups. */
@@ -45,4 +48,22 @@ void p2p_recheck(struct world *world)
 	 * this store, or this thread sees that one in `followers`. */
 	atomic_fetch_add(&world->p2p.rechecks, 1);
 	p2p_wake_followers(world);
+}
+
+void p2p_note_lingering(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!atomic_load(&p2p->lingering) && atomic_load(&p2p->lingering_until_ns) == CLOCK_NEVER)
+		return;
+	lock_group_acquire(&p2p->lock);
+	bool lingers = atomic_load(&p2p->lingering) > 0;
+	uint64_t until_ns = lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER;
+	atomic_store(&p2p->lingering_until_ns, until_ns);
+	bool late = atomic_load(&world->progress.there) && !p2p->progressing &&
+		    until_ns < p2p->asleep_until_ns;
+	if (late)
+		p2p->asleep_until_ns = until_ns;
+	lock_group_release(&p2p->lock);
+	if (late)
+		wait_wake_progress(world_bell(world));
 }
