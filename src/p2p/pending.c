@@ -302,6 +302,9 @@ static void end_one(struct ls_request *op, ls_status reason, bool waits)
 		mailbox_await_device(group->mailbox, &op->base);
 	} else {
 		atomic_fetch_add(&group->world->p2p.lingering, 1);
+		/* It ends by itself, and its callback, or a send behind it, may serve a rank that
+		 * waits: so nothing is proved of this rank meanwhile. */
+		atomic_fetch_add(world_unpublished(group->world), 1);
 		/* After this another thread may end the operation. */
 		mailbox_linger(group->mailbox, &op->base);
 		if (reason == LS_OK) /* this may not be the thread that makes progress */
@@ -332,6 +335,7 @@ void p2p_end_all(ls_group *group, bool waits)
 		next = base->p2p.next;
 		atomic_fetch_sub(&p2p->lingering, 1);
 		end_one(op_of(base), LS_ABORTED, waits);
+		atomic_fetch_sub(world_unpublished(group->world), 1);
 	}
 	while ((base = mailbox_remove(group->mailbox, waits)))
 		end_one(op_of(base), LS_ABORTED, waits);

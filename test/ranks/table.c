@@ -266,6 +266,8 @@ const struct runner_test runner_tests[] = {
 	TEST(failures_do_not_wait_for_each_other, R(3), PROCESSES),
 	TEST(an_aborted_message_holds_up_no_other_group, R(3), PROCESSES, .limit_ms = 120000),
 	TEST(a_close_with_such_a_message_holds_up_none, R(3), PROCESSES, .limit_ms = 120000),
+	SETTING(what_lingers_is_no_deadlock, "serial", "P2P=serial", R(3), PROCESSES,
+		.limit_ms = 120000),
 	TEST(a_lane_is_shown_once_there_is_a_slot, R(2), PROCESSES),
 	TEST(deadlock_of_callbacks, R(2), PROCESSES),
 	TEST(a_failure_without_another_thread, R(2), PROCESSES),
