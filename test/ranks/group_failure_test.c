@@ -233,6 +233,7 @@ void a_wait_ends_at_the_limit_of_another(struct runner_rank *self)
 		GIVES(LS_TIMED_OUT, ls_recv(world, values, 1, LS_INT32, 0, &later));
 	}
 	runner_meet(self);
+	runner_await_failure(world);
 	is_closed(world, LS_TIMED_OUT, 0, "rank 0 is elsewhere");
 	if (self->rank == 0) {
 		GIVES(LS_TIMED_OUT, ls_wait(request, 0));
