@@ -113,29 +113,6 @@ static bool arm_and_check(struct world *world)
 	return ready;
 }
 
-/* When the progress thread has to look although nobody wakes it. */
-static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
-{
-	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
-									: p2p->next_deadline_ns;
-	uint64_t lingering = atomic_load(&p2p->lingering_until_ns);
-	return lingering < next ? lingering : next;
-}
-
-/* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
- * then wakes it, and p2p_sleep_until keeps the time that is noted here: so later operations need
- * not wake that thread again, even if each is complete before the thread runs. */
-static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
-{
-	struct world_p2p *p2p = &world->p2p;
-	uint64_t until_ns = next_check_ns(p2p);
-	if (!atomic_load(&world->progress.there) || p2p->progressing ||
-	    until_ns >= p2p->asleep_until_ns)
-		return false;
-	p2p->asleep_until_ns = until_ns;
-	return true;
-}
-
 void p2p_release(struct world *world, bool more)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -145,7 +122,7 @@ void p2p_release(struct world *world, bool more)
 		bool wakes = more && p2p->progress_count > 0;
 		if (wakes)
 			arm_bell(world);
-		bool late = sleeps_too_long(world);
+		bool late = p2p_sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
 		p2p_wake_followers(world);
 		if (wakes || late)
@@ -166,7 +143,7 @@ struct p2p_arming p2p_look_armed(struct world *world, bool has_work)
 		hide_words(world);
 	return (struct p2p_arming){.armed = armed,
 				   .progressing = p2p->progressing,
-				   .late = sleeps_too_long(world),
+				   .late = p2p_sleeps_too_long(world),
 				   .has_work = has_work};
 }
 
@@ -210,7 +187,7 @@ uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
 	lock_group_acquire(&p2p->lock);
-	uint64_t until = p2p->progressing ? CLOCK_NEVER : next_check_ns(p2p);
+	uint64_t until = p2p->progressing ? CLOCK_NEVER : p2p_next_check_ns(p2p);
 	if (p2p->asleep_until_ns > now && p2p->asleep_until_ns < until)
 		until = p2p->asleep_until_ns;
 	p2p->asleep_until_ns = until;

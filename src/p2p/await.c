@@ -188,7 +188,8 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	struct shown shown =
 		shown_of(progress_shown_for(first, pass->head), first, pause, pass->words, count);
 	shown.busy = mailbox_busy(shown.group->mailbox) > 0;
-	/* The device may wait for an operation of another group, which fails unnoticed here. */
+	/* The device may wait for an operation of another group, which fails unnoticed here; and
+	 * nobody wakes this thread when a peer stops using a buffer. */
 	if ((shown.busy || atomic_load(&p2p->lingering) > 0) && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = pass->partial || would_mislead(shown.group, pass->words, pass->word_count);

@@ -6,16 +6,6 @@
 #include "progress/progress.h"
 #include "p2p/p2p_private.h"
 
-/* Publishes no wait: peers need nothing from this thread meanwhile. */
-static void await_wakeup(struct waiter *quiet, struct wait_word *word)
-{
-	struct wait_call call = {
-		.words = word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-	int peer;
-	ls_status status = wait_words(quiet, &call, &peer);
-	(void)status; /* the caller tries again in any case */
-}
-
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
  * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are
  * completing the operation and wait for nobody. */
@@ -24,8 +14,14 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.followers, 1);
 	p2p_wakeups_word(world, p2p_wakeups(world), &word);
-	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p))
-		await_wakeup(quiet, &word);
+	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+		int peer;
+		ls_status status = wait_words(quiet, &call, &peer);
+		(void)status; /* the caller tries again in any case */
+	}
 	atomic_fetch_sub(&world->p2p.followers, 1);
 }
 

@@ -33,8 +33,8 @@ ls_status p2p_start(struct ls_request *op);
 void p2p_collect(ls_group *group);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
-/* How many of them have not failed either: the others only wait for a peer that still uses their
- * buffer. */
+/* As p2p_pending, without those that have failed and only wait for a peer to stop using their
+ * buffer. In a job with a device they count, too. */
 long p2p_under_way(ls_group *group);
 /* The first operation that is not complete, with a reference; NULL: none. */
 struct ls_request *p2p_first(ls_group *group);

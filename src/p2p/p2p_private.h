@@ -101,6 +101,12 @@ struct p2p_pass {
 	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
 
+/* When the progress thread has to look although nobody wakes it. */
+uint64_t p2p_next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group);
+/* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
+ * then wakes it, and p2p_sleep_until keeps the time that is noted here: so later operations need
+ * not wake that thread again, even if each is complete before the thread runs. */
+bool p2p_sleeps_too_long(struct world *world) LOCK_REQUIRES(group);
 /* Call when a message may linger (mailbox_linger), or none does any more: nobody wakes a thread
  * when a peer or the link stops using a buffer, so the next pass follows soon. */
 void p2p_note_lingering(struct world *world);

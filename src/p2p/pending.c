@@ -283,13 +283,6 @@ static void end_together(ls_group *group, struct op *first)
 		p2p_wake_all(world);
 }
 
-/* The thread that makes progress looks again soon; or else the progress thread does. */
-static void note_lingering(struct world *world)
-{
-	p2p_note_lingering(world);
-	p2p_recheck(world);
-}
-
 /* Settles one operation. While a device works on it, or a peer uses its buffer, it stays in a list
  * of the mailbox. */
 static void end_one(struct ls_request *op, ls_status reason, bool waits)
@@ -307,8 +300,10 @@ static void end_one(struct ls_request *op, ls_status reason, bool waits)
 		atomic_fetch_add(world_unpublished(group->world), 1);
 		/* After this another thread may end the operation. */
 		mailbox_linger(group->mailbox, &op->base);
-		if (reason == LS_OK) /* this may not be the thread that makes progress */
-			note_lingering(group->world);
+		if (reason == LS_OK) { /* this may not be the thread that makes progress */
+			p2p_note_lingering(group->world);
+			p2p_recheck(group->world);
+		}
 	}
 }
 

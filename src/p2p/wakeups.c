@@ -50,6 +50,25 @@ void p2p_recheck(struct world *world)
 	p2p_wake_followers(world);
 }
 
+uint64_t p2p_next_check_ns(const struct world_p2p *p2p)
+{
+	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
+									: p2p->next_deadline_ns;
+	uint64_t lingering = atomic_load(&p2p->lingering_until_ns);
+	return lingering < next ? lingering : next;
+}
+
+bool p2p_sleeps_too_long(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	uint64_t until_ns = p2p_next_check_ns(p2p);
+	if (!atomic_load(&world->progress.there) || p2p->progressing ||
+	    until_ns >= p2p->asleep_until_ns)
+		return false;
+	p2p->asleep_until_ns = until_ns;
+	return true;
+}
+
 void p2p_note_lingering(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -57,12 +76,9 @@ void p2p_note_lingering(struct world *world)
 		return;
 	lock_group_acquire(&p2p->lock);
 	bool lingers = atomic_load(&p2p->lingering) > 0;
-	uint64_t until_ns = lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER;
-	atomic_store(&p2p->lingering_until_ns, until_ns);
-	bool late = atomic_load(&world->progress.there) && !p2p->progressing &&
-		    until_ns < p2p->asleep_until_ns;
-	if (late)
-		p2p->asleep_until_ns = until_ns;
+	atomic_store(&p2p->lingering_until_ns,
+		     lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER);
+	bool late = p2p_sleeps_too_long(world);
 	lock_group_release(&p2p->lock);
 	if (late)
 		wait_wake_progress(world_bell(world));

@@ -33,7 +33,8 @@ static inline struct wait_bell *world_bell(struct world *world)
 {
 	return &world->transport.segment->bell;
 }
-/* How many threads of this rank may act that its wait table does not show. */
+/* How many threads of this rank may act that its wait table does not show; and how many of its
+ * messages linger (mailbox_linger), which end by themselves. Not 0: nothing is proved. */
 static inline _Atomic uint32_t *world_unpublished(struct world *world)
 {
 	return &world->trace.wait_table->unpublished;

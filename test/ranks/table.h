@@ -11,6 +11,7 @@
 #define FEW (R(2) | R(3) | R(5))
 #define PROCESSES .processes_only = true /* and not as threads of one process */
 #define WITH(assignment) .setting = "LOCKSTEP_" assignment
+#define LONG_LIMIT .limit_ms = 120000
 #define TEST(function, ...)                                                                   \
 	{                                                                                     \
 		.name = #function, .symbol = #function, .run = function, .ranks = __VA_ARGS__ \

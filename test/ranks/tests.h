@@ -199,7 +199,8 @@ runner_function a_rank_has_one_progress_thread, deadlock_of_threads_in_one_group
 	deadlock_of_handles_in_one_group, a_wait_in_short_turns_is_looked_at,
 	groups_that_wait_for_the_progress_thread, failures_do_not_wait_for_each_other,
 	an_aborted_message_holds_up_no_other_group, a_close_with_such_a_message_holds_up_none,
-	what_lingers_is_no_deadlock, a_lane_is_shown_once_there_is_a_slot, deadlock_of_callbacks,
+	a_send_behind_it_is_no_deadlock, its_callback_is_no_deadlock,
+	a_lane_is_shown_once_there_is_a_slot, deadlock_of_callbacks,
 	a_failure_without_another_thread, a_callback_frees_the_handle;
 /* proof_test.c */
 runner_function deadlock_behind_many_sends, deadlock_behind_a_message, any_of_many_goes_on,
