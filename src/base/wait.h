@@ -47,13 +47,20 @@ enum wait_segment {
 	 * segment of the rank that waits. The values may be or-ed: if the owner or the writer is on
 	 * another host, the result is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
+	/* Memory of the waiting process that a device stores, behind other work of a stream.
+	 * `offset` is the trace record of the operation that it belongs to, 0 if it has none; or
+	 * WAIT_DEVICE_BROKEN: it tells that the device is broken, which no wait expects. No other
+	 * process can read it. What a proof knows of it comes from the records of operations in
+	 * front of it on the stream (diagnose/streams.c). */
+	WAIT_SEGMENT_DEVICE = 4,
 };
+#define WAIT_DEVICE_BROKEN UINT64_MAX
 
 /* One awaited word, as flat data. Its condition holds once (int64_t)(word - value) >= 0: awaited
  * words only grow. */
 struct wait_edge {
 	uint64_t value;
-	uint64_t offset; /* of the word in its segment, a multiple of 8 */
+	uint64_t offset; /* of the word in its segment, a multiple of 8; else as the segment says */
 	int32_t owner;   /* world rank whose segment it is */
 	/* world rank that has to write the word; it may be the waiting rank itself; -1: another
 	 * thread of the waiting rank, which in turn waits for peers */

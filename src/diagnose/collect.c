@@ -123,7 +123,8 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 static void note_others(struct diagnose_thread *thread, const struct wait_edge *edge, int r)
 {
 	bool mine = edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
-	if (edge->record != WAIT_RECORD_OTHERS || mine)
+	/* What a device needs is found out later. */
+	if (edge->record != WAIT_RECORD_OTHERS || mine || edge->segment == WAIT_SEGMENT_DEVICE)
 		return;
 	ranks_add(&thread->others, edge->peer);
 	thread->others_unclear |= !ranks_is_one(edge->peer);
@@ -150,6 +151,10 @@ static bool keep_edge(struct diagnose_thread *thread, const struct wait_edge *ed
 	for (; i < wait->edge_count; i++) {
 		const struct wait_edge *other = &wait->edges[i];
 		bool others = edge->record == WAIT_RECORD_OTHERS;
+		bool device = edge->segment == WAIT_SEGMENT_DEVICE;
+		if (device != (other->segment == WAIT_SEGMENT_DEVICE) ||
+		    (device && edge->offset != other->offset))
+			continue;
 		bool same = others == (other->record == WAIT_RECORD_OTHERS) &&
 			    (others || (other->peer == edge->peer &&
 					other->alternative == edge->alternative &&
@@ -319,6 +324,7 @@ static void look_at_all(const struct sources *sources, struct diagnose_snapshot 
 		if (!traces[r])
 			continue;
 		diagnose_copy_records(traces[r], job, &job->ranks[r]);
+		diagnose_follow_streams(sources->by_rank, job, r);
 		diagnose_copy_groups_last(traces[r], job, &job->ranks[r]);
 	}
 	job->now_ns = clock_now_ns();

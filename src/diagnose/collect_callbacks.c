@@ -58,6 +58,17 @@ static bool is_ending(const struct diagnose_snapshot *job,
 	return process != DIAGNOSE_PROCESS_DEAD && process != DIAGNOSE_PROCESS_STOPPED;
 }
 
+bool diagnose_may_end(const struct diagnose_source *const *by_rank,
+		      const struct diagnose_snapshot *job, const struct trace_view *trace,
+		      uint32_t group)
+{
+	for (int i = 0; i < TRACE_GROUP_MAX; i++)
+		if (atomic_load_explicit(&trace->groups[i].id, memory_order_acquire) == group)
+			return atomic_load(&trace->groups[i].limits) != 0 ||
+			       is_ending(job, by_rank, trace, i);
+	return true;
+}
+
 /* Marks the threads that wait in a group: they may go on when a nonblocking message of the group
  * reaches its time limit. */
 static void set_limited(struct diagnose_rank *rank, uint32_t id)

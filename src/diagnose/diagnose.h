@@ -65,6 +65,9 @@ struct diagnose_thread {
 	uint32_t closing_rank;
 	/* bit i: between the two reads edge i's condition held, or could not be evaluated */
 	uint64_t satisfied;
+	/* bit i: edge i is of an operation that a stream has to do before it comes to the thread's
+	 * own, perhaps in another group */
+	uint64_t behind;
 	/* The peers that must write the words of operations of other threads, including words for
 	 * which `wait` has no room. Words that only threads of this rank can write are left out. */
 	struct ranks others;

@@ -415,6 +415,14 @@ const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *ran
 	return NULL;
 }
 
+const struct diagnose_record *diagnose_record_low(const struct diagnose_rank *rank, uint32_t low)
+{
+	for (uint32_t i = 0; low && i < rank->record_count; i++)
+		if ((uint32_t)rank->records[i].record.index == low)
+			return &rank->records[i];
+	return NULL;
+}
+
 const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
 						  const struct diagnose_thread *thread,
 						  const struct ranks *whom)
@@ -422,11 +430,11 @@ const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *ra
 	for (uint32_t i = 0; i < thread->wait.edge_count; i++) {
 		const struct wait_edge *edge = &thread->wait.edges[i];
 		if (!ranks_have(whom, edge->peer) || thread->satisfied >> i & 1 ||
-		    edge->record == 0 || edge->record == WAIT_RECORD_OTHERS)
+		    edge->record == WAIT_RECORD_OTHERS)
 			continue;
-		for (uint32_t j = 0; j < rank->record_count; j++)
-			if ((uint32_t)rank->records[j].record.index == edge->record)
-				return &rank->records[j];
+		const struct diagnose_record *record = diagnose_record_low(rank, edge->record);
+		if (record)
+			return record;
 	}
 	return diagnose_record_at(rank, thread->wait.record);
 }

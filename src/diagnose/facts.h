@@ -69,6 +69,8 @@ bool diagnose_is_collective(const struct trace_record *record);
 bool diagnose_is_p2p(const struct trace_record *record); /* send or recv */
 /* These return NULL if there is no such record, or if `rank` is NULL. */
 const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index);
+/* The record whose index has these lowest bits, as words of a wait name it. */
+const struct diagnose_record *diagnose_record_low(const struct diagnose_rank *rank, uint32_t low);
 /* The operation in which the thread waits for one of the ranks `whom`; it may wait for several
  * operations. */
 const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
@@ -138,6 +140,29 @@ void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snaps
  * read of the slots. */
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 				struct diagnose_snapshot *job);
+/* Whether what waits in the group may go on without a word: the group fails, or one of its
+ * operations has a time limit of its own. */
+bool diagnose_may_end(const struct diagnose_source *const *by_rank,
+		      const struct diagnose_snapshot *job, const struct trace_view *trace,
+		      uint32_t group);
+
+/* ---- streams.c ---- */
+
+/* For one rank: in the waits of its threads, replaces words that a device stores by those that the
+ * stream waits for, as far as that is known. Call it when the rank's records have been copied. */
+void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
+			     struct diagnose_snapshot *job, int r);
+/* The operation right in front of this one on its stream, if the stream has to do that one before
+ * it comes to this one; NULL: none is known. */
+const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank,
+						const struct diagnose_record *op);
+/* Whether the thread waits for a device, and it is not known what holds that up. */
+bool diagnose_awaits_device(const struct diagnose_thread *thread);
+/* Whether an operation in front of the thread's own needs a rank that is gone from the group of
+ * that operation. Then that one fails, and the stream goes on. */
+bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *job,
+				 const struct diagnose_rank *rank,
+				 const struct diagnose_thread *thread);
 
 /* ---- collect_groups.c ---- */
 
@@ -314,6 +339,12 @@ void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_s
 const char *diagnose_process_text(enum diagnose_process process);
 /* Ends a text that was cut with "...". */
 void diagnose_write_ellipsis(struct diagnose_writer *writer);
+
+/* ---- in_turn.c ---- */
+
+/* After a deadlock: lines that say which operation stands behind which, if that matters. */
+void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			    const struct diagnose_verdict *verdict);
 
 /* ---- hints.c ---- */
 

@@ -20,14 +20,16 @@ struct search {
 /* Whether `thread` can never continue if no rank of search->stuck does anything again. Ranks that
  * are dead or have left do nothing either; but a wait that fails because of those alone ends by
  * itself, so it is not stuck. */
-static bool is_stuck(struct search *search, const struct diagnose_thread *thread)
+static bool is_stuck(struct search *search, const struct diagnose_rank *rank,
+		     const struct diagnose_thread *thread)
 {
 	const struct diagnose_snapshot *job = search->job;
 	const struct ranks *gone = diagnose_gone_again(job, thread->wait.group, &search->gone);
 	struct ranks silent = search->stuck;
 	ranks_join(&silent, gone);
 	return !thread->wait.has_own_limit && diagnose_is_in_vain(job, thread, &silent) &&
-	       !diagnose_is_in_vain(job, thread, gone);
+	       !diagnose_is_in_vain(job, thread, gone) &&
+	       !diagnose_awaits_gone_behind(job, rank, thread);
 }
 
 /* A thread that waits for another thread of its own rank: until the rank has completed this many
@@ -120,7 +122,7 @@ static bool rank_is_stuck(struct search *search, int r)
 		bool ends_here = is_follower(rank, thread)
 					 ? follower_is_blocked(thread) &&
 						   is_in_collective(rank, thread->wait.group)
-					 : is_stuck(search, thread);
+					 : is_stuck(search, rank, thread);
 		if (!ends_here)
 			return false;
 		blocked |= !is_follower(rank, thread);

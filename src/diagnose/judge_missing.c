@@ -96,7 +96,8 @@ struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct diagnose_thread *thread = &rank->threads[i];
 			struct ranks wanted = diagnose_thread_needs(job, thread);
-			if (!ranks_any(&wanted) || !diagnose_is_in(thread, group))
+			/* What it needs behind a stream may be of another group. */
+			if (!ranks_any(&wanted) || !diagnose_is_in(thread, group) || thread->behind)
 				continue;
 			const struct ranks *gone =
 				diagnose_gone_again(job, thread->wait.group, &last);
@@ -126,7 +127,8 @@ static enum standing standing_of_thread(const struct diagnose_snapshot *job,
 {
 	if (diagnose_waits(job, thread))
 		return BLOCKED;
-	bool elsewhere = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
+	bool elsewhere = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN ||
+			 diagnose_awaits_device(thread);
 	return elsewhere && thread->stable ? ELSEWHERE : GOES_ON;
 }
 

@@ -334,37 +334,6 @@ static unsigned calls_of_cycle(const struct report *report, bool *itself)
 	return calls;
 }
 
-/* Names two sends, of the first rank of the cycle that has more than one under way. */
-static void write_sends_in_turn(struct diagnose_writer *writer, const struct report *report)
-{
-	const struct diagnose_record *first = NULL, *second = NULL; /* the oldest ones */
-	int r;
-	for (r = 0; r < report->job->size && !second; r++) {
-		const struct diagnose_rank *rank = &report->job->ranks[r];
-		first = NULL;
-		for (uint32_t i = 0; i < rank->record_count; i++) { /* the newest first */
-			const struct diagnose_record *record = &rank->records[i];
-			if (!ranks_have(&report->verdict->culprits, r) ||
-			    record->record.kind != TRACE_SEND ||
-			    record->record.state != TRACE_RUNNING)
-				continue;
-			second = first;
-			first = record;
-		}
-	}
-	if (!second)
-		return;
-	diagnose_write(writer,
-		       "\nLOCKSTEP_P2P=serial is set, with which a send begins only when the "
-		       "one before it is over: without\nit these ranks may not wait for each "
-		       "other at all. On rank %d ",
-		       r - 1);
-	diagnose_write_operation(writer, second);
-	diagnose_write(writer, "\nstands behind ");
-	diagnose_write_operation(writer, first);
-	diagnose_write(writer, ".");
-}
-
 /* hints: what diagnose_write_hints has said of messages. */
 static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report,
 				  unsigned hints)
@@ -429,8 +398,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		break;
 	case DIAGNOSE_DEADLOCK:
 		write_deadlock_advice(writer, report, hints);
-		if (report->verdict->serial)
-			write_sends_in_turn(writer, report);
+		diagnose_write_in_turn(writer, report->job, report->verdict);
 		break;
 	case DIAGNOSE_STOPPED:
 		write_stopped_advice(writer, report);

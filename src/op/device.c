@@ -44,8 +44,8 @@ static enum op_progress check_device(struct op *op)
 		return op_fail(op, (ls_status)broken, -1);
 	ls_status status = issue_store(device);
 	(void)status; /* an error of the first store was reported; this store is tried again */
-	op_add_private_word(op, device->done, device->issued);
-	op_add_private_word(op, &device->driver->broken, 1);
+	op_add_device_word(op, device->done, device->issued, op->record);
+	op_add_device_word(op, &device->driver->broken, 1, WAIT_DEVICE_BROKEN);
 	return OP_BLOCKED;
 }
 
@@ -226,7 +226,7 @@ static enum op_progress abandon_on_stream(struct memory *memory, struct op *op,
 					  const struct ranks *gone, bool force)
 {
 	enum op_progress progress = OP_DONE;
-	op_stream_let_go(op);
+	op_stream_give_up(op);
 	if (op->state != OP_STATE_COMPLETE)
 		progress = abandon_host(op, runner, self, gone, force);
 	if (progress == OP_BLOCKED)

@@ -142,35 +142,42 @@ static bool is_over(const struct op_stream *stream)
 }
 
 /* The word that shows that the operation is over, as far as it is known by now. */
-static void over_word(const struct op_stream *stream, const _Atomic uint64_t **word, uint64_t *value)
+static struct wait_word over_word(const struct op *op)
 {
+	const struct op_stream *stream = &op->stream;
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
-	*word = &stream->words->launched;
-	*value = 1;
-	if (launched && atomic_load(&stream->driver->broken) != 0) {
-		*word = &stream->driver->broken;
-	} else if (launched && stream->stored) {
-		*word = stream->done;
-		*value = stream->number;
-	} else if (launched && stream->has_enqueued) {
-		*word = &stream->words->own_done;
+	struct wait_word over = {
+		.word = &stream->words->launched,
+		.edge = {.value = 1, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
+	if (!launched)
+		return over;
+	if (atomic_load(&stream->driver->broken) != 0) {
+		over.word = &stream->driver->broken;
+	} else if (stream->stored) {
+		over.word = stream->done;
+		over.edge.value = stream->number;
+	} else if (stream->has_enqueued) {
+		over.word = &stream->words->own_done;
+	} else {
+		return over;
 	}
+	over.edge.segment = WAIT_SEGMENT_DEVICE;
+	over.edge.offset = over.word == &stream->driver->broken ? WAIT_DEVICE_BROKEN : op->record;
+	return over;
 }
 
 static enum op_progress await_over(struct op *op)
 {
 	const struct op_stream *stream = &op->stream;
-	const _Atomic uint64_t *word;
-	uint64_t value;
 	op->word_count = 0;
 	op->any_suffices = true;
 	if (is_over(stream))
 		return OP_DONE;
-	over_word(stream, &word, &value);
-	op_add_private_word(op, word, value);
+	struct wait_word over = over_word(op);
+	op->words[op->word_count++] = over;
 	/* The launching thread stores its word in any case. */
-	if (word != &stream->words->launched)
-		op_add_private_word(op, &stream->driver->broken, 1);
+	if (over.word != &stream->words->launched)
+		op_add_device_word(op, &stream->driver->broken, 1, WAIT_DEVICE_BROKEN);
 	return OP_BLOCKED;
 }
 
@@ -201,11 +208,11 @@ enum op_progress op_stream_fetched(struct op *op)
 	op->word_count = 0;
 	op->any_suffices = true;
 	if (op_is_collective(op->call.kind))
-		op_add_private_word(op, &stream->words->fetched, 1);
+		op_add_device_word(op, &stream->words->fetched, 1, op->record);
 	else if (launched)
-		op_add_private_word(op, stream->done, stream->number);
+		op_add_device_word(op, stream->done, stream->number, op->record);
 	if (launched)
-		op_add_private_word(op, &stream->driver->broken, 1);
+		op_add_device_word(op, &stream->driver->broken, 1, WAIT_DEVICE_BROKEN);
 	else
 		op_add_private_word(op, &stream->words->launched, 1);
 	return OP_BLOCKED;
@@ -250,10 +257,17 @@ enum op_progress op_stream_deliver(struct op *op)
 	return done ? OP_DONE : op_fail(op, (ls_status)broken, -1);
 }
 
+void op_stream_give_up(struct op *op)
+{
+	if (!has_arrived(&op->stream))
+		trace_stream(op->stream.trace, op->record, TRACE_LET_GO);
+	op_stream_let_go(op);
+}
+
 enum op_progress op_stream_abandon(struct op *op)
 {
 	struct op_stream *stream = &op->stream;
-	op_stream_let_go(op);
+	op_stream_give_up(op);
 	if (op_stream_begin_launch(op))
 		op_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
 	enum op_progress progress = await_over(op);
@@ -284,18 +298,18 @@ bool op_stream_is_device_busy(const struct op *op)
 
 bool op_stream_word(const struct op *op, struct wait_word *word)
 {
-	const _Atomic uint64_t *at;
-	uint64_t value;
-	over_word(&op->stream, &at, &value);
-	*word = (struct wait_word){
-		.word = at,
-		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
+	*word = over_word(op);
 	return !is_over(&op->stream);
 }
 
 bool op_stream_awaits(const struct op *op, struct wait_word *word)
 {
 	const _Atomic uint64_t *arrived = &op->stream.words->arrived;
-	*word = (struct wait_word){.word = arrived, .edge = {.value = 1, .owner = -1, .peer = -1}};
+	*word = (struct wait_word){.word = arrived,
+				   .edge = {.value = 1,
+					    .offset = op->record,
+					    .owner = -1,
+					    .peer = -1,
+					    .segment = WAIT_SEGMENT_DEVICE}};
 	return op->call.kind != TRACE_SEND && !op->stream.by_engine && atomic_load(arrived) == 0;
 }

@@ -66,6 +66,8 @@ bool op_stream_is_launched_by_engine(const struct op *op);
 /* The group has failed: lets the stream continue without a result. Any thread, from
  * op_stream_prepare on, and so before the operation has a record; locks may be held. */
 void op_stream_let_go(struct op *op);
+/* The same for the thread that ends an operation, which notes it in the trace. */
+void op_stream_give_up(struct op *op);
 /* The word that the stream awaits in the second part. Threads of this rank alone store it. False:
  * the stream awaits no word, or the word has come. */
 bool op_stream_awaits(const struct op *op, struct wait_word *word);

@@ -40,6 +40,8 @@ static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 	if (launched && !launched->inflight)
 		launched = NULL;
 	if (launched) {
+		if (launched->handle != stream)
+			atomic_store(&launched->recent, 0);
 		launched->handle = stream;
 		pool_queue_find(pool, stream, &launched->queue);
 		launched->users++;
@@ -58,6 +60,13 @@ static void leave_stream(struct pool *pool, struct pool_launch_stream *launched)
 	lock_pool_acquire(&pool->lock);
 	launched->users--;
 	lock_pool_release(&pool->lock);
+}
+
+void pool_launches_forget(struct pool *pool, const void *stream)
+{
+	for (int i = 0; i < POOL_STREAMS; i++)
+		if (pool->launch_streams[i].handle == stream)
+			atomic_store(&pool->launch_streams[i].recent, 0);
 }
 
 bool pool_launches_are_done(struct pool *pool)
@@ -93,7 +102,10 @@ static ls_status claim_stream(struct pool_launch_stream *launched, struct waiter
 		}
 		struct wait_word word = {.word = &launched->claims,
 					 .edge = {.value = claims + 1, .owner = -1, .peer = -1}};
-		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = deadline_ns,
+					 .foreign = "a launch (another thread launches there)"};
 		int peer;
 		status = wait_words(waiter, &call, &peer);
 	}
@@ -158,6 +170,7 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 	lock_pool_acquire(&pool->lock);
 	launch->has_room = pool_queue_is_certain(&launched->queue);
 	lock_pool_release(&pool->lock);
+	launch->recent = &launched->recent;
 	launch->done = &launched->inflight->done;
 	launch->number = number;
 	return LS_OK;

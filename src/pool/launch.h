@@ -36,6 +36,9 @@ enum { POOL_LAUNCH_ENTRIES = 5 }; /* calls of the driver between begin and end, 
 struct pool_launch {
 	struct pool_launch_stream *launched;
 	bool has_room; /* for all entries, whether or not they can be done */
+	/* For the caller: the trace record of what it has put on the stream last; 0: nothing yet,
+	 * or the stream has been forgotten since. */
+	_Atomic uint64_t *recent;
 	/* Stays in memory, and its numbers go on, until the pool is closed. */
 	_Atomic uint64_t *done;
 	uint64_t number;

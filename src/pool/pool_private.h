@@ -89,6 +89,7 @@ struct pool_launch_stream {
 	/* raised when a thread claims the stream to launch on it, and when the claim ends; odd in
 	 * between */
 	_Atomic uint64_t claims;
+	_Atomic uint64_t recent; /* pool_launch.recent */
 };
 
 struct pool {
@@ -219,6 +220,9 @@ LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stre
 
 /* ---- launch.c ---- */
 
+/* The next stream with this handle is another one: nothing that was put there is in front of what
+ * comes. */
+void pool_launches_forget(struct pool *pool, const void *stream) LOCK_REQUIRES(pool);
 /* Whether the device reads and stores no word of a launch any more. */
 bool pool_launches_are_done(struct pool *pool);
 void pool_launches_close(struct pool *pool);

@@ -184,6 +184,33 @@ static void a_stream_without_a_place_is_refused(void **state)
 	device_end(device);
 }
 
+/* What the caller notes of a stream is not told of another one that gets its handle or place. */
+static void what_was_put_there_last(void **state)
+{
+	(void)state;
+	struct device *device = begin(64);
+	for (int turn = 0; turn < 3; turn++) {
+		struct pool_launch launch;
+		assert_int_equal(try_launch(device, 0, &launch), LS_OK);
+		assert_int_equal(atomic_exchange(launch.recent, 17), turn == 1 ? 17 : 0);
+		end_launch(device, 0, &launch);
+		if (turn == 1)
+			pool_forget(device->pool, &device->streams[0]);
+	}
+	device_run(device, 0);
+	for (int i = 0; i < POOL_STREAMS; i++) {
+		struct pool_launch launch;
+		assert_int_equal(pool_launch_claim(device->pool, &device->waiter, &device->idle[i],
+						   1, &launch),
+				 LS_OK);
+		assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &launch),
+				 LS_OK);
+		assert_int_equal(atomic_load(launch.recent), 0);
+		pool_launch_end(device->pool, &launch, false);
+	}
+	device_end(device);
+}
+
 /* ---- marks ---- */
 
 static void a_mark_is_put_when_there_is_room(void **state)
@@ -214,6 +241,7 @@ int main(void)
 					   cmocka_unit_test(a_queue_that_is_too_short_has_no_room),
 					   cmocka_unit_test(each_rank_has_places_for_its_streams),
 					   cmocka_unit_test(a_stream_without_a_place_is_refused),
+					   cmocka_unit_test(what_was_put_there_last),
 					   cmocka_unit_test(a_mark_is_put_when_there_is_room)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

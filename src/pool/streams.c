@@ -149,6 +149,7 @@ void pool_forget(struct pool *pool, const void *handle)
 {
 	lock_pool_acquire(&pool->lock);
 	int slot = pool_stream_find(pool, handle);
+	pool_launches_forget(pool, handle);
 	if (slot >= 0) {
 		pool->streams[slot].forgotten = true;
 		pool->puts++; /* its blocks can be used */

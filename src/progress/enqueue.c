@@ -114,7 +114,8 @@ static void await_arrival(struct ls_request *op)
 {
 	const _Atomic uint64_t *broken = &op->base.stream.driver->broken;
 	struct wait_word words[2] = {
-		[1] = {.word = broken, .edge = {.value = 1, .owner = -1, .peer = -1}}};
+		[1] = {.word = broken,
+		       .edge = {.value = 1, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_DEVICE}}};
 	struct wait_call call = {.words = words,
 				 .count = 2,
 				 .any = true,
@@ -177,6 +178,8 @@ ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 		status = pool_launch_begin(pool, &op->group->waiter,
 					   clock_deadline_ns(op->timeout_ms), launch);
 	if (status == LS_OK) {
+		trace_behind(op->group->engine.trace, op->base.record,
+			     atomic_exchange(launch->recent, op->base.record));
 		status = put_behind(op, launch, &stored);
 		pool_launch_end(pool, launch, stored);
 	}
@@ -234,6 +237,10 @@ ls_status progress_stream_follow(const struct ls_request *op, void *stream)
 	/* A store of its own shows when the stream does not read that word any more. */
 	ls_status stored = driver->ops->store(driver, stream, launch.done, launch.number);
 	wait_foreign_call_end(&world->waiter);
+	/* The stream waits for that operation. It may wait for one in front of it, too, which a
+	 * proof then does not see. */
+	if (status == LS_OK)
+		atomic_store(launch.recent, op->base.record);
 	pool_launch_end(world->device->pool, &launch, stored == LS_OK);
 	status = status == LS_OK ? stored : status;
 	say_if_captured(world, stream, status);

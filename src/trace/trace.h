@@ -97,7 +97,10 @@ struct trace_record {
 	/* enum trace_wildcard of a receive or probe; it stays after the match */
 	uint32_t wildcards;
 	uint32_t stream; /* enum trace_stream, of an operation on a stream of a device */
-	uint64_t reserved[3];
+	/* On a stream: the record of the operation right in front of it there; 0: none, as far as
+	 * is known. */
+	uint64_t behind;
+	uint64_t reserved[2];
 };
 /* The site of an operation that its rank had not recorded yet; no code lies at this address. */
 enum { TRACE_NO_SITE = 1 };
@@ -312,6 +315,9 @@ void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *be
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
 /* Notes the source and tag of the message that a receive with a wildcard has matched. */
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag);
+/* Notes the record of the operation right in front of this one on its stream, before this one is
+ * put there. */
+void trace_behind(struct trace *trace, uint64_t index, uint64_t behind);
 /* Notes how far an operation on a stream has come. */
 void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)

@@ -96,6 +96,15 @@ void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen)
 			trace_word_of(0, (uint32_t)seen), memory_order_release);
 }
 
+void trace_behind(struct trace *trace, uint64_t index, uint64_t behind)
+{
+	union trace_state_word now;
+	struct trace_slot *slot = running_slot(trace, index, &now);
+	/* One word, as in trace_plan. */
+	if (slot)
+		TRACE_STORE(slot, behind, behind);
+}
+
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag)
 {
 	union trace_state_word now;

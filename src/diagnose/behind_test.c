@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations that stand behind others on a stream, on live memory. On each of ranks 0 and 1 a
+ * stream has a collective of FRONT in front of one of BEHIND, and they disagree which group that
+ * is; so they can never go on. Then one thing after the other is different, with which they can. */
+#include "diagnose/collect_fixture.h"
+
+enum {
+	ONE = 5, /* two groups of ranks 0 and 1 */
+	TWO = 6,
+	CLAIM = 8, /* words of the segment of rank 0, and one more for the second group */
+	CAUSE = 10,
+	LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED,
+	REACHED = LAUNCHED | TRACE_REACHED,
+	ARRIVED = LAUNCHED | TRACE_ARRIVED,
+};
+
+struct stream_fixture {
+	struct collect_fixture *collect;
+	uint64_t front[2], behind[2]; /* records of ranks 0 and 1 */
+};
+
+static uint64_t add_collective(struct collect_fixture *fixture, int r, uint32_t group,
+			       uint32_t steps)
+{
+	struct trace_begin begin = {.kind = TRACE_ALLREDUCE,
+				    .group = group,
+				    .seq = 1,
+				    .peer = -1,
+				    .stream = TRACE_ON_STREAM};
+	uint64_t record = trace_begin(&fixture->traces[r], &begin);
+	trace_stream(&fixture->traces[r], record, (enum trace_stream)steps);
+	return record;
+}
+
+/* Rank r waits until the other rank has stored word r of r's segment. */
+static struct wait_slot_body wait_in(const struct stream_fixture *fixture, int r)
+{
+	struct wait_slot_body body = wait_for(r, !r);
+	body.group = r == 0 ? ONE : TWO;
+	body.record = fixture->front[r];
+	return body;
+}
+
+/* And for the device to come to the operation behind it. */
+static struct wait_slot_body wait_for_device(const struct stream_fixture *fixture, int r)
+{
+	return (struct wait_slot_body){.state = WAIT_ANY_WORD,
+				       .tid = 2,
+				       .group = r == 0 ? TWO : ONE,
+				       .record = fixture->behind[r],
+				       .edge_count = 2,
+				       .edges = {{.value = 1,
+						  .offset = fixture->behind[r],
+						  .owner = -1,
+						  .peer = -1,
+						  .segment = WAIT_SEGMENT_DEVICE},
+						 {.value = 1,
+						  .offset = WAIT_DEVICE_BROKEN,
+						  .owner = -1,
+						  .peer = -1,
+						  .segment = WAIT_SEGMENT_DEVICE}}};
+}
+
+static void publish_both(struct stream_fixture *fixture)
+{
+	for (int r = 0; r < 2; r++) {
+		struct wait_slot_body front = wait_in(fixture, r);
+		struct wait_slot_body behind = wait_for_device(fixture, r);
+		publish(fixture->collect, r, 0, &front);
+		publish(fixture->collect, r, 1, &behind);
+	}
+}
+
+static void join_groups(struct collect_fixture *fixture, int r)
+{
+	static const uint32_t ids[] = {GROUP, ONE, TWO};
+	uint16_t members[SIZE] = {0, 1, 2};
+	for (int i = 0; i < 3; i++) {
+		struct trace_membership membership = {.id = ids[i],
+						      .size = i == 0 ? SIZE : 2,
+						      .rank = r,
+						      .claim_offset = CLAIM * 8,
+						      .cause_offset = (CAUSE + (uint64_t)i) * 8,
+						      .members = members};
+		if (r < (i == 0 ? SIZE : 2))
+			trace_group_fill(&fixture->traces[r], i, &membership);
+	}
+}
+
+static int set_up_streams(void **state)
+{
+	struct stream_fixture *fixture = calloc(1, sizeof *fixture);
+	assert_non_null(fixture);
+	assert_int_equal(set_up((void **)&fixture->collect), 0);
+	for (int r = 0; r < SIZE; r++)
+		join_groups(fixture->collect, r);
+	for (int r = 0; r < 2; r++) {
+		struct trace *trace = &fixture->collect->traces[r];
+		fixture->front[r] = add_collective(fixture->collect, r, r == 0 ? ONE : TWO, REACHED);
+		fixture->behind[r] =
+			add_collective(fixture->collect, r, r == 0 ? TWO : ONE, LAUNCHED);
+		trace_behind(trace, fixture->behind[r], fixture->front[r]);
+	}
+	publish_both(fixture);
+	*state = fixture;
+	return 0;
+}
+
+static int tear_down_streams(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	void *collect_state = fixture->collect;
+	tear_down(&collect_state);
+	free(fixture);
+	return 0;
+}
+
+static bool is_deadlock(const struct stream_fixture *fixture)
+{
+	struct diagnose_verdict verdict;
+	collect(fixture->collect, 0);
+	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	return verdict.cause == DIAGNOSE_DEADLOCK && test_bits(verdict.culprits) == 3;
+}
+
+static void a_cycle(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_verdict verdict;
+	assert_true(is_deadlock(fixture));
+	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	diagnose_text(fixture->collect->job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "\nA stream does its work in order: on rank 0 "));
+	/* The thread that waits for the device alone shows no rank of its own. */
+	const struct diagnose_thread *thread = &fixture->collect->job->ranks[0].threads[1];
+	assert_int_equal(thread->wait.edge_count, 1);
+	assert_int_equal(thread->wait.edges[0].peer, 1);
+	assert_int_equal(thread->wait.edges[0].record, fixture->front[0]);
+	assert_int_equal(thread->behind, 1);
+}
+
+/* ---- what the device may still do ---- */
+
+static void nothing_is_in_front(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	trace_behind(&fixture->collect->traces[0], fixture->behind[0], 0);
+	assert_false(is_deadlock(fixture));
+	/* Its device holds up that rank, and it is told. */
+	struct diagnose_verdict verdict;
+	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(test_bits(verdict.culprits), 1);
+}
+
+/* The trace had no room for the operation. */
+static void no_record(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct wait_slot_body behind = wait_for_device(fixture, 0);
+	behind.record = behind.edges[0].offset = 0;
+	publish(fixture->collect, 0, 1, &behind);
+	assert_false(is_deadlock(fixture));
+}
+
+static void what_is_in_front_is_done(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	trace_end(&fixture->collect->traces[0], fixture->front[0], LS_OK);
+	assert_false(is_deadlock(fixture));
+}
+
+/* The stream goes on, although the record still runs. */
+static void what_is_in_front_has_ended_on_the_stream(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	trace_stream(trace, fixture->front[0], TRACE_ARRIVED);
+	assert_false(is_deadlock(fixture));
+}
+
+static void what_is_in_front_is_given_up(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	trace_stream(trace, fixture->front[0], TRACE_LET_GO);
+	assert_false(is_deadlock(fixture));
+}
+
+/* A word has come, and the thread has not seen it. */
+static void what_is_in_front_has_its_word(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	atomic_store(&fixture->collect->segments[0][0], 5);
+	assert_false(is_deadlock(fixture));
+}
+
+/* ---- messages ---- */
+
+/* On rank 0 a receive of a third group is in front, which no thread shows. */
+static void put_receive_in_front(struct stream_fixture *fixture, uint32_t wildcards, uint32_t steps)
+{
+	struct trace *trace = &fixture->collect->traces[0];
+	struct trace_begin begin = {.kind = TRACE_RECV,
+				    .group = GROUP,
+				    .seq = 1,
+				    .peer = 1,
+				    .tag = 7,
+				    .wildcards = wildcards,
+				    .stream = TRACE_ON_STREAM};
+	uint64_t receive = trace_begin(trace, &begin);
+	trace_stream(trace, receive, (enum trace_stream)steps);
+	trace_behind(trace, fixture->behind[0], receive);
+}
+
+static void a_receive(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	put_receive_in_front(fixture, 0, LAUNCHED);
+	assert_true(is_deadlock(fixture));
+	put_receive_in_front(fixture, TRACE_ANY_SOURCE, LAUNCHED);
+	assert_false(is_deadlock(fixture));
+	put_receive_in_front(fixture, 0, ARRIVED);
+	assert_false(is_deadlock(fixture));
+}
+
+/* A send is over for the stream once it has been copied. Until then what is in front of the send is
+ * in front of all. */
+static void a_send(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	struct trace_begin begin = {
+		.kind = TRACE_SEND, .group = ONE, .seq = 1, .peer = 1, .stream = TRACE_ON_STREAM};
+	uint64_t send = trace_begin(trace, &begin);
+	trace_stream(trace, send, TRACE_LAUNCHED);
+	trace_behind(trace, send, fixture->front[0]);
+	trace_behind(trace, fixture->behind[0], send);
+	assert_true(is_deadlock(fixture));
+	trace_stream(trace, send, TRACE_REACHED);
+	assert_false(is_deadlock(fixture));
+}
+
+/* ---- the group of what is in front ends ---- */
+
+static void a_group_that_has_failed(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	put_receive_in_front(fixture, 0, LAUNCHED);
+	atomic_store(&fixture->collect->segments[0][CAUSE], 1);
+	assert_false(is_deadlock(fixture));
+}
+
+static void a_time_limit_of_its_own(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	put_receive_in_front(fixture, 0, LAUNCHED);
+	atomic_store(&fixture->collect->traces[0].groups[0].limits, 1);
+	assert_false(is_deadlock(fixture));
+}
+
+static void a_member_that_has_left(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	put_receive_in_front(fixture, 0, LAUNCHED);
+	atomic_store(&fixture->collect->traces[1].groups[0].state, TRACE_GROUP_CLOSED);
+	assert_false(is_deadlock(fixture));
+}
+
+int main(void)
+{
+#define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, set_up_streams, tear_down_streams)
+	const struct CMUnitTest tests[] = {
+		ON_STREAMS(a_cycle),
+		ON_STREAMS(nothing_is_in_front),
+		ON_STREAMS(no_record),
+		ON_STREAMS(what_is_in_front_is_done),
+		ON_STREAMS(what_is_in_front_has_ended_on_the_stream),
+		ON_STREAMS(what_is_in_front_is_given_up),
+		ON_STREAMS(what_is_in_front_has_its_word),
+		ON_STREAMS(a_group_that_has_failed),
+		ON_STREAMS(a_time_limit_of_its_own),
+		ON_STREAMS(a_member_that_has_left),
+		ON_STREAMS(a_receive),
+		ON_STREAMS(a_send),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

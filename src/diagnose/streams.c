@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a thread waits for if it waits for a stream of a device. A device tells nobody what holds it
+ * up. But a stream does its work in order, and an operation in front may wait for other ranks; then
+ * so does everything behind it, in whatever group. So this follows the records from the operation
+ * that the stream has not come to, to the first one in front that waits for ranks itself, and gives
+ * the thread that one's words.
+ *
+ * This is sound: the records are read after the words, so an operation that they show as not
+ * complete was not complete when its words had not come, and nothing behind it had been done. What
+ * the program itself has put on the stream can make the stream wait longer, and never less. */
+#include <string.h>
+
+#include "base/seqlock.h"
+#include "diagnose/facts.h"
+
+/* ---- which operation ---- */
+
+static const struct diagnose_record *find_running(const struct diagnose_rank *rank, uint64_t index)
+{
+	const struct diagnose_record *record = diagnose_record_at(rank, index);
+	return record && record->record.state == TRACE_RUNNING ? record : NULL;
+}
+
+/* Collectives of a group run in the order of their numbers. */
+static const struct diagnose_record *find_earlier(const struct diagnose_rank *rank,
+						  const struct trace_record *op)
+{
+	const struct diagnose_record *first = NULL;
+	for (uint32_t i = 0; diagnose_is_collective(op) && i < rank->record_count; i++) {
+		const struct trace_record *other = &rank->records[i].record;
+		if (other->group == op->group && other->seq < op->seq &&
+		    other->state == TRACE_RUNNING && diagnose_is_collective(other) &&
+		    (!first || other->seq < first->record.seq))
+			first = &rank->records[i];
+	}
+	return first;
+}
+
+/* Whether the stream has to come to the operation before it can go on; false: it waits for its
+ * peers. */
+static bool awaits_stream(const struct trace_record *op)
+{
+	if (op->kind == TRACE_SEND)
+		return !(op->stream & TRACE_REACHED);
+	return op->stream & TRACE_ARRIVED ||
+	       (diagnose_is_collective(op) && !(op->stream & TRACE_REACHED));
+}
+
+const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank,
+						const struct diagnose_record *op)
+{
+	if (op->record.state != TRACE_RUNNING || !(op->record.stream & TRACE_ON_STREAM) ||
+	    (op->record.stream & TRACE_LET_GO) || !awaits_stream(&op->record))
+		return NULL;
+	const struct diagnose_record *front = find_running(rank, op->record.behind);
+	/* A send that has been copied is not in the way of the stream any more. */
+	bool passed = front && front->record.kind == TRACE_SEND && !awaits_stream(&front->record);
+	return passed ? NULL : front;
+}
+
+/* The operation that has to go on before `op` can, and that waits for other ranks itself. NULL:
+ * unknown, for instance because the device is at work. */
+static const struct diagnose_record *find_obstacle(const struct diagnose_rank *rank,
+						   const struct diagnose_record *op)
+{
+	const struct diagnose_record *earlier;
+	for (uint32_t steps = 0; op && steps <= 2 * rank->record_count; steps++) {
+		if ((earlier = find_earlier(rank, &op->record))) {
+			op = earlier;
+			continue;
+		}
+		if (!(op->record.stream & TRACE_ON_STREAM))
+			return op;
+		if (!(op->record.stream & TRACE_LET_GO) && !awaits_stream(&op->record))
+			return op;
+		op = diagnose_in_front(rank, op);
+	}
+	return NULL;
+}
+
+/* ---- its words ---- */
+
+struct words {
+	struct wait_edge edges[WAIT_EDGE_MAX];
+	uint32_t count;
+	bool any;   /* one of them suffices */
+	bool fails; /* it may go on: one of them has come, or they are not all known */
+};
+
+static void add_word(struct words *words, const struct wait_edge *edge,
+		     const struct diagnose_record *op)
+{
+	if (words->count == WAIT_EDGE_MAX) {
+		words->fails = true;
+		return;
+	}
+	struct wait_edge *added = &words->edges[words->count++];
+	*added = *edge;
+	added->record = (uint32_t)op->record.index;
+	added->alternative = 0;
+}
+
+/* The words of this operation that a thread waits for. */
+static void add_words_of(const struct diagnose_thread *thread, const struct diagnose_record *op,
+			 struct words *words)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	uint32_t low = (uint32_t)op->record.index;
+	if (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD)
+		return;
+	for (uint32_t i = 0; i < wait->edge_count; i++) {
+		const struct wait_edge *edge = &wait->edges[i];
+		bool own = edge->record ? edge->record == low : wait->record == op->record.index;
+		if (!own || edge->record == WAIT_RECORD_OTHERS || thread->behind >> i & 1)
+			continue;
+		if (thread->satisfied >> i & 1)
+			words->fails |= wait->state == WAIT_ANY_WORD;
+		else if (edge->peer >= 0)
+			add_word(words, edge, op);
+		words->any |= wait->state == WAIT_ANY_WORD;
+	}
+}
+
+/* A message that no thread shows as its own has one peer. */
+static void add_peer(const struct diagnose_snapshot *job, const struct diagnose_record *op,
+		     struct words *words)
+{
+	int peer = op->record.peer;
+	if (words->count > 0 || !diagnose_is_p2p(&op->record) || peer < 0 || peer >= job->size ||
+	    (op->record.wildcards & TRACE_ANY_SOURCE) || diagnose_is_far(&job->ranks[peer]))
+		return;
+	struct wait_edge edge = {.owner = -1, .peer = peer, .segment = WAIT_SEGMENT_NONE};
+	add_word(words, &edge, op);
+}
+
+static void find_words(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
+		       uint64_t index, struct words *words)
+{
+	*words = (struct words){.fails = true};
+	const struct diagnose_record *from = find_running(rank, index);
+	if (!from || !(from->record.stream & TRACE_ON_STREAM))
+		return;
+	const struct diagnose_record *op = find_obstacle(rank, from);
+	if (!op)
+		return;
+	words->fails = false;
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		add_words_of(&rank->threads[i], op, words);
+	add_peer(job, op, words);
+	words->fails |= words->count == 0;
+}
+
+/* ---- the threads ---- */
+
+static void remove_edge(struct diagnose_thread *thread, uint32_t i)
+{
+	struct wait_slot_body *wait = &thread->wait;
+	uint64_t below = (UINT64_C(1) << i) - 1;
+	memmove(&wait->edges[i], &wait->edges[i + 1],
+		(wait->edge_count - i - 1) * sizeof wait->edges[0]);
+	wait->edge_count--;
+	thread->satisfied = (thread->satisfied & below) | (thread->satisfied >> 1 & ~below);
+	thread->behind = (thread->behind & below) | (thread->behind >> 1 & ~below);
+}
+
+/* A number that no word of the wait has; 0: none is left. */
+static uint16_t free_alternative(const struct wait_slot_body *wait)
+{
+	uint64_t used = 0;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].alternative >= 1 &&
+		    wait->edges[i].alternative <= WAIT_ALTERNATIVE_MAX)
+			used |= UINT64_C(1) << (wait->edges[i].alternative - 1);
+	return used == UINT64_MAX ? 0 : (uint16_t)(1 + __builtin_ctzll(~used));
+}
+
+/* Gives the thread these words in place of edge i. False: it has no room for them. */
+static bool replace_edge(struct diagnose_thread *thread, uint32_t i, const struct words *words)
+{
+	struct wait_slot_body *wait = &thread->wait;
+	uint16_t alternative = wait->edges[i].alternative;
+	bool all = !words->any && words->count > 1;
+	if (words->any)
+		alternative = 0;
+	else if (all && !alternative)
+		alternative = free_alternative(wait);
+	if (wait->edge_count - 1 + words->count > WAIT_EDGE_MAX || (all && !alternative))
+		return false;
+	remove_edge(thread, i);
+	for (uint32_t k = 0; k < words->count; k++) {
+		uint32_t at = wait->edge_count++;
+		wait->edges[at] = words->edges[k];
+		wait->edges[at].alternative = alternative;
+		thread->satisfied &= ~(UINT64_C(1) << at);
+		thread->behind |= UINT64_C(1) << at;
+	}
+	return true;
+}
+
+/* Edge i is a word that a device stores for an operation of another thread. */
+static void follow_others(struct diagnose_thread *thread, uint32_t i, const struct words *words)
+{
+	thread->others_unclear |= words->fails;
+	if (words->fails)
+		return;
+	thread->wait.edges[i].segment = WAIT_SEGMENT_NONE;
+	thread->satisfied &= ~(UINT64_C(1) << i);
+	for (uint32_t k = 0; k < words->count; k++)
+		ranks_add(&thread->others, words->edges[k].peer);
+}
+
+void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
+			     struct diagnose_snapshot *job, int r)
+{
+	const struct trace_view *trace = by_rank[r]->trace;
+	struct diagnose_rank *rank = &job->ranks[r];
+	for (uint32_t t = 0; t < rank->thread_count; t++) {
+		struct diagnose_thread *thread = &rank->threads[t];
+		for (uint32_t i = thread->wait.edge_count; i-- > 0;) {
+			const struct wait_edge edge = thread->wait.edges[i];
+			if (edge.segment != WAIT_SEGMENT_DEVICE)
+				continue;
+			if (edge.offset == WAIT_DEVICE_BROKEN) {
+				remove_edge(thread, i);
+				continue;
+			}
+			struct words words;
+			find_words(job, rank, edge.offset, &words);
+			const struct diagnose_record *op =
+				words.count ? diagnose_record_low(rank, words.edges[0].record)
+					    : NULL;
+			if (op && diagnose_may_end(by_rank, job, trace, op->record.group))
+				words.fails = true;
+			if (edge.record == WAIT_RECORD_OTHERS)
+				follow_others(thread, i, &words);
+			else if (!words.fails)
+				(void)replace_edge(thread, i, &words);
+		}
+	}
+}
+
+/* ---- for the judge ---- */
+
+bool diagnose_awaits_device(const struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD))
+		return false;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].segment == WAIT_SEGMENT_DEVICE &&
+		    wait->edges[i].record != WAIT_RECORD_OTHERS)
+			return true;
+	return false;
+}
+
+bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *job,
+				 const struct diagnose_rank *rank,
+				 const struct diagnose_thread *thread)
+{
+	for (uint32_t i = 0; thread->behind && i < thread->wait.edge_count; i++) {
+		const struct wait_edge *edge = &thread->wait.edges[i];
+		const struct diagnose_record *op = diagnose_record_low(rank, edge->record);
+		if (thread->behind >> i & 1 && edge->peer >= 0 && edge->peer < job->size &&
+		    (!op || diagnose_is_gone(&job->ranks[edge->peer]) ||
+		     diagnose_has_left(&job->ranks[edge->peer], op->record.group)))
+			return true;
+	}
+	return false;
+}
