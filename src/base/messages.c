@@ -35,6 +35,7 @@ static _Atomic int least_level = SETTING_LOG_WARN;
 static _Thread_local int rank_of_thread = -1;
 /* Too long for the little room that a process keeps for variables of libraries it loads later. */
 static _Thread_local __attribute__((tls_model("global-dynamic"))) char last_error[LAST_BYTES];
+static _Thread_local const char *last_id = "";
 
 #define FIRST_OF(id, level, format) id
 #define SECOND_OF(id, level, format) level
@@ -178,9 +179,11 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 		text_clean(text.bytes, true); /* other processes wrote some of the text */
 		text.size = strlen(text.bytes);
 	}
-	if (level == SETTING_LOG_ERROR)
+	if (level == SETTING_LOG_ERROR) {
 		snprintf(last_error, LAST_BYTES, "%.*s", (int)(text.size - start),
 			 text.bytes + start);
+		last_id = id;
+	}
 	append_id(&text, id);
 	print_text(&text);
 	errno = saved;
@@ -216,6 +219,13 @@ size_t ls_last_error(char *out, size_t bytes)
 const char *message_last(void)
 {
 	return last_error;
+}
+
+bool message_last_was(const char *id, enum setting_log level, const char *format)
+{
+	(void)level;
+	(void)format;
+	return strcmp(last_id, id) == 0;
 }
 
 void message_set_rank(int rank)

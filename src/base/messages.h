@@ -8,6 +8,7 @@
 #ifndef BASE_MESSAGES_H
 #define BASE_MESSAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ void message_report(const char *id, const char *text);
 /* The last error that the calling thread has printed, without rank and id; "": none. Unlike
  * ls_last_error this call keeps the error. Valid until the thread prints another one. */
 const char *message_last(void);
+/* Whether that error was this message, as in message_last_was(MESSAGE_LOCK_ORDER). ls_last_error does
+ * not forget it. */
+bool message_last_was(const char *id, enum setting_log level, const char *format);
 
 /* Rank that the messages of the calling thread speak for; -1: none. */
 void message_set_rank(int rank);

@@ -175,6 +175,8 @@ static void test_last_error(void **state)
 	message_say("LS-TEST", SETTING_LOG_WARN, "only a warning");
 	message_set_rank(-1);
 	assert_string_equal(message_last(), said);
+	assert_true(message_last_was(MESSAGE_LOCK_WAIT));
+	assert_false(message_last_was(MESSAGE_LOCK_ORDER));
 	assert_int_equal(ls_last_error(few, sizeof few), strlen(said));
 	assert_string_equal(message_last(), "");
 	assert_string_equal(few, "about");

@@ -66,7 +66,7 @@ struct settings_slurm {
 /* What launchers say about this process, as they say it. A NULL string or -1 was not said. */
 struct settings_launch {
 	const char *rendezvous;  /* LOCKSTEP_RENDEZVOUS, set by lockstep run */
-	const char *run_notes;   /* LOCKSTEP_RUN_NOTES, set by lockstep run --hosts */
+	const char *run_notes;   /* LOCKSTEP_RUN_NOTES, set by lockstep run */
 	const char *master_addr; /* MASTER_ADDR */
 	int64_t master_port;     /* MASTER_PORT */
 	int64_t rank;            /* RANK */

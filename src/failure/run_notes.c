@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Failures that no call of this rank has returned; notes for `lockstep run --hosts` and of it, see
+ * Failures that no call of this rank has returned; notes for `lockstep run` and of it, see
  * run_notes.h. */
 #include "failure/run_notes.h"
 
@@ -7,27 +7,71 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/messages.h"
 #include "failure/failure_private.h"
 #include "failure/far_look.h"
 
 /* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody
  * reads the note, and this rank is about to be killed. */
+static void append_note(const char *notes, const struct failure_run_note *note)
+{
+	int fd = open(notes, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return;
+	ssize_t written = write(fd, note, sizeof *note);
+	(void)written;
+	close(fd);
+}
+
 static void write_note(const struct ls_group *group, enum failure_run_note_kind kind,
 		       ls_status status)
 {
 	const struct world *world = group->world;
 	struct failure_run_note text = {
 		.kind = kind, .rank = world->rank, .group = group->id, .status = (uint32_t)status};
-	if (!world->run_notes[0])
-		return;
-	int fd = open(world->run_notes, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return;
-	ssize_t written = write(fd, &text, sizeof text);
-	(void)written;
-	close(fd);
+	if (world->run_notes[0])
+		append_note(world->run_notes, &text);
+}
+
+/* Whether ls_group_open failed at this rank because of another one. A rank that has failed for a
+ * reason of its own gives the others its status, so the status alone does not tell: a rank that got
+ * it from another one has said so in other words. */
+static bool is_of_another(ls_status status)
+{
+	switch (status) {
+	case LS_RANK_MISSING:
+	case LS_PEER_DIED:
+	case LS_PEER_LEFT:
+	case LS_NO_MASTER:
+	case LS_UNREACHABLE:
+		return true;
+	case LS_INTERRUPTED: /* has no message: the last one is of another call */
+		return false;
+	default:
+		return message_last_was(MESSAGE_TRANSPORT_FAILED) ||
+		       message_last_was(MESSAGE_RENDEZVOUS);
+	}
+}
+
+static bool is_empty(const char *notes)
+{
+	struct stat status;
+	return stat(notes, &status) != 0 || status.st_size == 0;
+}
+
+void failure_note_open(const char *notes, int rank, ls_status status)
+{
+	bool follows = status != LS_OK && is_of_another(status);
+	struct failure_run_note note = {.kind = follows ? FAILURE_NOTE_FOLLOWED
+							 : FAILURE_NOTE_OPENED,
+					.rank = rank,
+					.status = (uint32_t)status};
+	/* Without a note before there is nothing to take back. */
+	if (notes && (follows || !is_empty(notes)))
+		append_note(notes, &note);
 }
 
 bool failure_is_unreturned(const struct ls_group *group)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks and `lockstep run --hosts` note for each other. The daemon on each host makes a file
- * and names it in LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads it when its
- * ranks have ended. The daemon appends which ranks of the job have ended, and ranks that wait for
- * all to meet read that. */
+ * What ranks and `lockstep run` note for each other. The launcher, or its daemon on each host of
+ * --hosts, makes a file and names it in LOCKSTEP_RUN_NOTES; ranks append notes to it, and whoever
+ * made it reads it when its ranks have ended. A daemon appends which ranks of the job have ended,
+ * and ranks that wait for all to meet read that. */
 #ifndef FAILURE_RUN_NOTES_H
 #define FAILURE_RUN_NOTES_H
 
@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
+
+#include <lockstep/status.h>
 
 #include "base/ranks.h"
 
@@ -23,6 +25,10 @@ enum failure_run_note_kind {
 	/* By the daemon: the process of the rank has ended. status: with what, or
 	 * FAILURE_RUN_SIGNAL plus the signal that ended it. */
 	FAILURE_NOTE_ENDED,
+	/* ls_group_open failed at this rank, with this status, because of another rank. */
+	FAILURE_NOTE_FOLLOWED,
+	/* The next ls_group_open ended otherwise: what was noted before no longer counts. */
+	FAILURE_NOTE_OPENED,
 };
 enum { FAILURE_RUN_SIGNAL = 1 << 8 };
 
@@ -32,6 +38,10 @@ struct failure_run_note {
 	int32_t rank;
 	uint32_t group, status;
 };
+
+/* Notes how ls_group_open ended at this rank. Call before it returns to a program that may end
+ * because of that. notes: the name of the file, or NULL. */
+void failure_note_open(const char *notes, int rank, ls_status status);
 
 /* A rank that has met the others of a job hands its trace and its segment to the daemon, so that
  * they can be read when it has ended: it connects to the daemon's socket (SOCK_SEQPACKET), sends

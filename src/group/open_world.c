@@ -35,6 +35,7 @@ struct opening {
 	bool resumes, keeps_memory;
 	const char *device;    /* NULL: none */
 	const char *run_notes; /* NULL: none */
+	bool is_served;        /* the launcher lets the ranks meet, and holds their traces */
 	bool is_launched;      /* as this rank of these ranks it was started */
 };
 
@@ -64,6 +65,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->keeps_memory = all.keep_memory != 0;
 	out->device = all.device;
 	out->run_notes = launch.run_notes;
+	out->is_served = launch.rendezvous != NULL;
 	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
 	if (status == LS_OK)
 		status = rendezvous_read_secret(out->settings.secret_file,
@@ -180,7 +182,8 @@ static ls_status share_addresses(struct world *world, struct rendezvous_meeting 
 /* Meets the other ranks. Afterwards job, size and pids are known. */
 static ls_status meet_ranks(struct world *world, const struct opening *opening, struct job_map *map)
 {
-	failure_run_ends_open(opening->is_launched ? opening->run_notes : NULL, &map->ends);
+	bool listens = opening->is_launched && !opening->is_served;
+	failure_run_ends_open(listens ? opening->run_notes : NULL, &map->ends);
 	struct rendezvous_ends ends = {failure_run_ends_find, &map->ends};
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
@@ -384,7 +387,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->resumes = opening->resumes;
 	world->keeps_memory = opening->keeps_memory;
 	world->table = opening->table;
-	if (opening->run_notes)
+	if (opening->run_notes && !opening->is_served)
 		snprintf(world->run_notes, sizeof world->run_notes, "%s", opening->run_notes);
 	lock_group_init_unbiased(&world->lock);
 	failure_watch_init(&world->watch);
@@ -417,6 +420,8 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	message_set_rank(opening.place.rank);
 	status = world_open(&opening, &world);
 	message_set_rank(outer_rank);
+	failure_note_open(opening.is_launched ? opening.run_notes : NULL, opening.place.rank,
+			  status);
 	if (status != LS_OK)
 		return status;
 	*out = world_hold(world, WORLD_GROUP_ID);

@@ -28,7 +28,6 @@ enum { VARIABLE_MAX = 17, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
 static const char *const removed[] = {
 	"TORCHELASTIC_USE_AGENT_STORE",
 	"TORCHELASTIC_ERROR_FILE",
-	"LOCKSTEP_RUN_NOTES",
 };
 
 static ls_status say_system(const char *call)
@@ -79,6 +78,9 @@ ls_status launcher_start_init(struct launcher_start *start)
 	snprintf(start->rendezvous, sizeof start->rendezvous, "lockstep-run-%016llx%016llx",
 		 (unsigned long long)fresh[0], (unsigned long long)fresh[1]);
 	snprintf(start->master_addr, sizeof start->master_addr, "127.0.0.1");
+	start->notes_fd = launcher_notes_open();
+	if (start->notes_fd < 0)
+		return say_system("memfd_create");
 	return launcher_find_port(start->master_addr, &start->master_port);
 }
 
@@ -175,11 +177,10 @@ static bool environment_init(struct environment *environment, const struct launc
 	if (environment->meets_by_hand) {
 		set_variable(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(),
 			     start->secret_fd);
-		set_variable(environment, "LOCKSTEP_RUN_NOTES=/proc/%d/fd/%d", getpid(),
-			     start->notes_fd);
 	} else {
 		set_variable(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
 	}
+	set_variable(environment, "LOCKSTEP_RUN_NOTES=/proc/%d/fd/%d", getpid(), start->notes_fd);
 
 	while (environ[inherited])
 		inherited++;

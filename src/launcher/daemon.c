@@ -81,12 +81,11 @@ static bool take_strings(struct daemon *daemon, const char *bytes, size_t count)
 static bool open_files(struct daemon *daemon)
 {
 	int fd = memfd_create("lockstep-secret", MFD_CLOEXEC);
-	int notes_fd = memfd_create("lockstep-notes", MFD_CLOEXEC);
+	int notes_fd = launcher_notes_open();
 
 	daemon->start.secret_fd = fd;
 	daemon->start.notes_fd = notes_fd;
-	if (fd >= 0 && fchmod(fd, 0600) == 0 && notes_fd >= 0 && fchmod(notes_fd, 0600) == 0 &&
-	    fcntl(notes_fd, F_SETFL, O_APPEND) == 0 &&
+	if (fd >= 0 && fchmod(fd, 0600) == 0 && notes_fd >= 0 &&
 	    write(fd, daemon->order.secret, CHANNEL_SECRET_BYTES) == CHANNEL_SECRET_BYTES)
 		return true;
 	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", strerror(errno));

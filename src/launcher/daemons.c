@@ -401,39 +401,6 @@ void launcher_hosts_give_up(struct launcher_job *job)
 	}
 }
 
-/* ---- notes ---- */
-
-/* Whether a call of some rank returned that a rank has left this group. */
-static bool is_returned(const struct launcher_hosts *hosts, uint32_t group)
-{
-	for (int i = 0; i < hosts->count; i++) {
-		const struct channel_queue *notes = &hosts->hosts[i].notes;
-		struct failure_run_note note;
-		for (size_t at = notes->start; at < notes->end; at += sizeof note) {
-			memcpy(&note, notes->data + at, sizeof note);
-			if (note.kind == FAILURE_NOTE_RETURNED && note.group == group)
-				return true;
-		}
-	}
-	return false;
-}
-
-int launcher_hosts_find_unreturned(const struct launcher_job *job)
-{
-	for (int i = 0; i < job->hosts->count; i++) {
-		const struct channel_queue *notes = &job->hosts->hosts[i].notes;
-		struct failure_run_note note;
-		for (size_t at = notes->start; at < notes->end; at += sizeof note) {
-			memcpy(&note, notes->data + at, sizeof note);
-			if (note.kind == FAILURE_NOTE_UNRETURNED && note.rank >= 0 &&
-			    note.rank < job->count &&
-			    !(note.status == LS_PEER_LEFT && is_returned(job->hosts, note.group)))
-				return note.rank;
-		}
-	}
-	return -1;
-}
-
 const char *launcher_hosts_name(const struct launcher_job *job, int rank)
 {
 	for (int i = 0; i < job->hosts->count; i++) {

@@ -144,6 +144,8 @@ static void job_free(struct launcher_job *job)
 		close(job->signal_fd);
 	if (job->trace_fd >= 0)
 		close(job->trace_fd);
+	if (job->start.notes_fd >= 0)
+		close(job->start.notes_fd);
 	free(job);
 }
 

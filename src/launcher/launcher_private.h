@@ -169,9 +169,8 @@ struct launcher_start {
 	char run_id[32];
 	char master_addr[RENDEZVOUS_ADDRESS_BYTES];
 	uint16_t master_port;
-	/* Without a rendezvous: files with the secret of the job, and for notes of its ranks
-	 * (failure/run_notes.h). */
-	int secret_fd, notes_fd;
+	int secret_fd; /* without a rendezvous: a file with the secret of the job */
+	int notes_fd;  /* a file for notes of its ranks (failure/run_notes.h) */
 	sigset_t mask;                /* the launcher's own, when it was started */
 	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
 	struct sigaction file_limit;  /* that of SIGXFSZ */
@@ -185,7 +184,7 @@ bool launcher_start_signals(struct launcher_start *start);
 /* In a new process, before its program begins: sets them as the caller had, and the mask. False,
  * with errno. */
 bool launcher_start_restore(const struct launcher_start *start);
-/* Fills in a new run_id, rendezvous, master_addr and master_port. */
+/* Fills in a new run_id, rendezvous, master_addr, master_port and notes_fd. */
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
 /* A port that is free now at this address of this host, for programs that open a store of their own
  * at MASTER_PORT. Nobody can keep it free for them; that another program takes it in between is
@@ -287,8 +286,6 @@ void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
 void launcher_hosts_tell_ended(struct launcher_job *job, int rank);
 /* Hosts that have not told the end of all their ranks count as lost. */
 void launcher_hosts_give_up(struct launcher_job *job);
-/* A rank that noted what report_unreturned (outcome.c) tells; -1: none. */
-int launcher_hosts_find_unreturned(const struct launcher_job *job);
 /* hosts_gather.c; only with hosts. Has each host copy the state of its ranks, unless it has (last:
  * ranks are about to be told to end), or drop the copy. */
 void launcher_hosts_copy(struct launcher_job *job, bool last);
@@ -298,6 +295,16 @@ void launcher_hosts_forget(struct launcher_job *job);
 void launcher_hosts_gather(struct launcher_job *job);
 /* What the user calls the host of this rank. */
 const char *launcher_hosts_name(const struct launcher_job *job, int rank);
+
+/* ---- notes.c ---- */
+
+/* A file for notes of ranks (failure/run_notes.h), for the launcher or a daemon; -1, with errno. */
+int launcher_notes_open(void);
+/* The ranks of which ls_group_open failed because of another rank. On several hosts a host's notes
+ * come when its last rank has ended. */
+void launcher_notes_followers(const struct launcher_job *job, struct ranks *out);
+/* A rank that noted what report_unreturned (outcome.c) tells; -1: none. Only with hosts. */
+int launcher_notes_find_unreturned(const struct launcher_job *job);
 
 /* ---- monitor.c ---- */
 

@@ -92,6 +92,31 @@ static void others_text(const struct launcher_job *job, char *out, size_t bytes)
 	}
 }
 
+static bool failed_by_itself(const struct launcher_job *job, int rank)
+{
+	return job->ranks[rank].ended && launcher_has_failed(&job->ranks[rank]) &&
+	       !job->ranks[rank].ended_after_term;
+}
+
+/* A rank that could not open its group because of another rank may end before that rank does: a
+ * process that is killed closes its sockets before its parent learns of its end. So the first of
+ * the others counts. If all blame another rank, the order of their ends is all that is known. */
+static void skip_followers(struct launcher_job *job)
+{
+	struct ranks followers;
+
+	launcher_notes_followers(job, &followers);
+	if (job->first < 0 || !ranks_have(&followers, job->first))
+		return;
+	int first = -1;
+	for (int rank = 0; rank < job->started; rank++)
+		if (failed_by_itself(job, rank) && !ranks_have(&followers, rank) &&
+		    (first < 0 || job->ranks[rank].order < job->ranks[first].order))
+			first = rank;
+	if (first >= 0)
+		job->first = first;
+}
+
 /* What the survivors saw is better than the guess of the loop: a rank that failed because of
  * another one has published which. The launcher may notice the end of that other rank later,
  * because a rank that raises an exception prints it before it ends. */
@@ -99,9 +124,10 @@ void launcher_note_cause(struct launcher_job *job)
 {
 	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
-	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
-	    launcher_has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_term)
+	if (culprit >= 0 && culprit < job->started && failed_by_itself(job, culprit))
 		job->first = culprit;
+	else
+		skip_followers(job);
 }
 
 static int exit_status(const struct launcher_job *job)
@@ -157,7 +183,7 @@ static int find_unreturned(const struct launcher_job *job)
 	struct trace_report report;
 
 	if (job->hosts)
-		return launcher_hosts_find_unreturned(job);
+		return launcher_notes_find_unreturned(job);
 	for (int rank = 0; job->view && rank < job->view->size; rank++)
 		if (job->view->ranks[rank].trace.header &&
 		    trace_read_report(&job->view->ranks[rank].trace, &report) &&
