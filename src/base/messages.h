@@ -27,8 +27,8 @@ void message_report(const char *id, const char *text);
 /* The last error that the calling thread has printed, without rank and id; "": none. Unlike
  * ls_last_error this call keeps the error. Valid until the thread prints another one. */
 const char *message_last(void);
-/* Whether that error was this message, as in message_last_was(MESSAGE_LOCK_ORDER). ls_last_error does
- * not forget it. */
+/* Whether that error was this message, as in message_last_was(MESSAGE_LOCK_ORDER). ls_last_error
+ * does not forget it. */
 bool message_last_was(const char *id, enum setting_log level, const char *format);
 
 /* Rank that the messages of the calling thread speak for; -1: none. */
@@ -447,6 +447,19 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RUN-HOSTS", SETTING_LOG_ERROR, "no rank was started, because of %d of %d hosts: %s"
 #define MESSAGE_RUN_HOST_LOST \
 	"LS-RUN-HOST-LOST", SETTING_LOG_ERROR, "the connection to host %s (%s) has ended: %s"
+#define MESSAGE_RUN_HOST_SILENT                                                            \
+	"LS-RUN-HOST-SILENT", SETTING_LOG_WARN,                                            \
+		"host %s (%s): nothing has come from its daemon for %.1f s; whether its "  \
+		"ranks still run is not known. After %.4g s without a sign of it the job " \
+		"fails"
+#define MESSAGE_RUN_HOST_HEARD                 \
+	"LS-RUN-HOST-HEARD", SETTING_LOG_WARN, \
+		"host %s (%s): its daemon answers again, after %.1f s; the job goes on"
+#define MESSAGE_RUN_HOST_GIVEN_UP                                                              \
+	"LS-RUN-HOST-GIVEN-UP", SETTING_LOG_ERROR,                                             \
+		"host %s (%s): nothing has come from its daemon for %.1f s, so the job has "   \
+		"failed. Whether its ranks still run is not known; its daemon ends them when " \
+		"it learns that the connection is closed"
 #define MESSAGE_RUN_FOLDER                  \
 	"LS-RUN-FOLDER", SETTING_LOG_ERROR, \
 		"there is no working directory '%s' here (%s): ranks of all hosts have the launcher's"

@@ -66,7 +66,7 @@ void failure_note_open(const char *notes, int rank, ls_status status)
 {
 	bool follows = status != LS_OK && is_of_another(status);
 	struct failure_run_note note = {.kind = follows ? FAILURE_NOTE_FOLLOWED
-							 : FAILURE_NOTE_OPENED,
+							: FAILURE_NOTE_OPENED,
 					.rank = rank,
 					.status = (uint32_t)status};
 	/* Without a note before there is nothing to take back. */

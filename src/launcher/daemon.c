@@ -291,6 +291,9 @@ static bool hear_frame(struct daemon *daemon, const struct channel_frame *frame)
 		return launcher_daemon_input_hear(&daemon->input, frame);
 	case CHANNEL_GONE:
 		return daemon->is_ready && hear_gone(daemon, frame);
+	case CHANNEL_PING:
+		launcher_channel_send(&daemon->channel, CHANNEL_ALIVE, NULL, 0, NULL, 0);
+		return true;
 	case CHANNEL_END:
 		daemon->is_over = true;
 		return true;

@@ -118,10 +118,12 @@ void launcher_channel_step(struct launcher_channel *channel, const struct launch
 		return;
 	}
 	ssize_t got = read(channel->in, channel->from.data + channel->from.end, READ_BYTES);
-	if (got > 0)
+	if (got > 0) {
 		channel->from.end += (size_t)got;
-	else if (got == 0 || !is_for_later(errno))
+		channel->received += (uint64_t)got;
+	} else if (got == 0 || !is_for_later(errno)) {
 		channel->ended = true;
+	}
 }
 
 /* ---- frames ---- */

@@ -38,6 +38,7 @@ enum channel_type {
 	CHANNEL_FORGET,    /* nothing; drop that copy */
 	CHANNEL_ASK,       /* nothing; send it, and the traces */
 	CHANNEL_GONE,      /* struct channel_ended: of a rank of any host; tell ranks that meet */
+	CHANNEL_PING,      /* nothing; send CHANNEL_ALIVE at once */
 	/* from the daemon */
 	CHANNEL_READY,   /* struct channel_ready: all that the order needs is here */
 	CHANNEL_REFUSED, /* struct channel_refused; the daemon has said why on standard error */
@@ -48,7 +49,8 @@ enum channel_type {
 	CHANNEL_NOTES,   /* structs failure_run_note, before the end of the host's last rank */
 	CHANNEL_STATE,   /* struct channel_state, at once after CHANNEL_ASK */
 	CHANNEL_PART,    /* then the bytes of inspect_part_pack; none: the end */
-	CHANNEL_LAST = CHANNEL_PART,
+	CHANNEL_ALIVE,   /* nothing */
+	CHANNEL_LAST = CHANNEL_ALIVE,
 };
 
 enum { CHANNEL_SECRET_BYTES = 32, CHANNEL_ADDRESS_BYTES = 64, CHANNEL_RUN_ID_BYTES = 32 };
@@ -117,8 +119,9 @@ struct channel_queue {
 struct launcher_channel {
 	int in, out; /* the caller closes them; neither blocks */
 	int poll_in, poll_out;
-	bool ended; /* the other side is gone, or has sent nonsense */
-	bool wrong; /* the other side has sent nonsense */
+	bool ended;        /* the other side is gone, or has sent nonsense */
+	bool wrong;        /* the other side has sent nonsense */
+	uint64_t received; /* bytes so far */
 	struct channel_queue from, to;
 };
 

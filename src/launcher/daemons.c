@@ -147,7 +147,7 @@ static bool hear_ended(struct launcher_job *job, struct launcher_host *host,
 	return true;
 }
 
-static bool hear_started(struct launcher_job *job, const struct launcher_host *host,
+static bool hear_started(struct launcher_job *job, struct launcher_host *host,
 			 const struct channel_frame *frame)
 {
 	struct channel_started started;
@@ -156,6 +156,7 @@ static bool hear_started(struct launcher_job *job, const struct launcher_host *h
 		return false;
 	for (int i = 0; i < host->count; i++)
 		job->ranks[host->first + i].far_pid = started.pids[i];
+	host->has_started = true;
 	return true;
 }
 
@@ -263,6 +264,8 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		return hear_taken(job->hosts, host, frame);
 	case CHANNEL_STARTED:
 		return hear_started(job, host, frame);
+	case CHANNEL_ALIVE: /* hosts_silence.c counts all that comes */
+		return true;
 	case CHANNEL_REFUSED:
 		if (!launcher_channel_copy(frame, &refused, sizeof refused) ||
 		    refused.exit_status < 1 || refused.exit_status > 255)
@@ -277,14 +280,30 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 	}
 }
 
+void launcher_host_ranks_text(const struct launcher_host *host, char *out, size_t bytes)
+{
+	if (host->count > 1)
+		snprintf(out, bytes, "ranks %d-%d", host->first, host->first + host->count - 1);
+	else
+		snprintf(out, bytes, "rank %d", host->first);
+}
+
+void launcher_host_give_up(struct launcher_job *job, struct launcher_host *host)
+{
+	/* The daemon of this host, or ssh, which has other hosts' daemons at its other end. */
+	kill(-host->pid, SIGKILL);
+	host->state = LAUNCHER_HOST_GONE;
+	host->channel.ended = true;
+	lose_ranks(job, host, LAUNCHER_FAILED);
+}
+
 static void lose_host(struct launcher_job *job, struct launcher_host *host)
 {
 	char how[96], ranks[32];
 
 	launcher_host_await(host, 500);
 	launcher_host_end_text(host, how, sizeof how);
-	snprintf(ranks, sizeof ranks, host->count > 1 ? "ranks %d-%d" : "rank %d", host->first,
-		 host->first + host->count - 1);
+	launcher_host_ranks_text(host, ranks, sizeof ranks);
 	MESSAGE_SAY(MESSAGE_RUN_HOST_LOST, host->name, ranks,
 		    host->channel.wrong ? "what comes from it is not lockstep's" : how);
 	host->state = LAUNCHER_HOST_GONE;

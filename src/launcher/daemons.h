@@ -44,6 +44,11 @@ struct launcher_host {
 	bool has_told;
 	uint64_t asked_ns, error_ns;
 	int64_t offset_ns;
+	bool has_started; /* it has told the processes of its ranks */
+	/* hosts_silence.c: whether it owes an answer; how long nothing has come since; whether that
+	 * was reported; channel.received at the last look. */
+	bool is_pinged, is_silent;
+	uint64_t silent_ns, received;
 	uint64_t owed; /* bytes of output that were taken, and not yet credited to the daemon */
 	/* Standard error of ssh and the daemon: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
@@ -57,6 +62,7 @@ struct launcher_hosts {
 	/* What rank 0 is to read, -1 after its end, and how much of it may be sent. */
 	int input_fd, input_poll;
 	uint64_t input_room;
+	uint64_t ping_ns, watched_ns; /* hosts_silence.c: of the next ping and the last look */
 	struct launcher_host hosts[RANKS_HOSTS_MAX];
 };
 
@@ -80,6 +86,11 @@ void launcher_host_read_words(struct launcher_host *host);
 void launcher_host_say_words(struct launcher_host *host);
 /* Waits up to `limit_ms` until the process has ended and all its words are read. */
 void launcher_host_await(struct launcher_host *host, uint64_t limit_ms);
+/* "ranks 2-3" */
+void launcher_host_ranks_text(const struct launcher_host *host, char *out, size_t bytes);
+/* Closes the connection to a silent host; its ranks count as lost. Its daemon ends those that it
+ * still has as soon as it learns of that. */
+void launcher_host_give_up(struct launcher_job *job, struct launcher_host *host);
 /* "ssh ended with 255", of a process that launcher_host_await has awaited. */
 void launcher_host_end_text(const struct launcher_host *host, char *out, size_t bytes);
 

@@ -169,8 +169,8 @@ struct launcher_start {
 	char run_id[32];
 	char master_addr[RENDEZVOUS_ADDRESS_BYTES];
 	uint16_t master_port;
-	int secret_fd; /* without a rendezvous: a file with the secret of the job */
-	int notes_fd;  /* a file for notes of its ranks (failure/run_notes.h) */
+	int secret_fd;                /* without a rendezvous: a file with the secret of the job */
+	int notes_fd;                 /* a file for notes of its ranks (failure/run_notes.h) */
 	sigset_t mask;                /* the launcher's own, when it was started */
 	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
 	struct sigaction file_limit;  /* that of SIGXFSZ */
@@ -286,6 +286,9 @@ void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
 void launcher_hosts_tell_ended(struct launcher_job *job, int rank);
 /* Hosts that have not told the end of all their ranks count as lost. */
 void launcher_hosts_give_up(struct launcher_job *job);
+/* hosts_silence.c. Call after launcher_hosts_step, at this time at the latest. */
+uint64_t launcher_hosts_deadline(const struct launcher_job *job);
+void launcher_hosts_watch(struct launcher_job *job, uint64_t now_ns);
 /* hosts_gather.c; only with hosts. Has each host copy the state of its ranks, unless it has (last:
  * ranks are about to be told to end), or drop the copy. */
 void launcher_hosts_copy(struct launcher_job *job, bool last);

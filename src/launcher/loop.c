@@ -293,6 +293,10 @@ static uint64_t next_deadline(const struct launcher_job *job)
 {
 	uint64_t deadline_ns = launcher_monitor_deadline(job);
 
+	uint64_t watch_ns = launcher_hosts_deadline(job);
+
+	if (watch_ns < deadline_ns)
+		deadline_ns = watch_ns;
 	if (is_limited(job) && job->timeout_ns < deadline_ns)
 		deadline_ns = job->timeout_ns;
 	if (job->ending != LAUNCHER_NORMAL && job->ending_until_ns < deadline_ns)
@@ -321,6 +325,7 @@ ls_status launcher_loop(struct launcher_job *job)
 		/* Before the ends: a rank that has met is not missing. */
 		launcher_monitor_step(job, now_ns);
 		launcher_hosts_step(job, &set);
+		launcher_hosts_watch(job, now_ns);
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);
 		hear_ends(job, &set, now_ns);
