@@ -34,7 +34,13 @@ void launcher_daemon_input_step(struct launcher_daemon_input *input,
 struct launcher_evidence {
 	const struct launcher_rank *ranks; /* of this host: first to first + count - 1 */
 	int first, count;
-	int listener, poll;            /* ranks hand their memory over there; -1: they cannot */
+	int listener, poll; /* ranks hand their memory over there; -1: they cannot */
+	/* Connections over which nothing has come yet, the oldest first. As many as there may be
+	 * ranks: one more closes the oldest. */
+	struct launcher_caller {
+		int fd, poll;
+	} callers[RANKS_HOST_MAX];
+	int caller_count;
 	struct inspect_view *view;     /* NULL: nothing is held */
 	struct inspect_report *report; /* NULL: nothing has gone wrong */
 	bool frozen;                   /* nothing is added to the report any more */

@@ -2,6 +2,7 @@
  * Keeps what explains a failure on one of several hosts; see daemon.h. */
 #include "launcher/daemon.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,10 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "base/wait.h"
 #include "failure/run_notes.h"
 #include "inspect/host_part.h"
 
-enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20, MET_MS = 2000 };
+enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20 };
 
 /* -1: ranks cannot hand over anything. */
 static int listen_for(int notes_fd)
@@ -48,21 +48,10 @@ void launcher_evidence_init(struct launcher_evidence *evidence, const struct lau
 		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 }
 
-void launcher_evidence_fini(struct launcher_evidence *evidence)
-{
-	if (evidence->listener >= 0)
-		close(evidence->listener);
-	evidence->listener = -1;
-	inspect_report_free(evidence->report);
-	inspect_view_free(evidence->view);
-	free(evidence->part);
-}
-
 /* ---- holding ---- */
 
-/* Reads what a rank sends at once after it has connected: so this waits only for a rank that is
- * stopped or starved between the two calls, and gives it up then. Other descriptors than those that
- * it is to send are closed. */
+/* Descriptors other than those that a rank is to send are closed. False, with EAGAIN: nothing has
+ * come yet. */
 static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN_FDS])
 {
 	union {
@@ -74,12 +63,12 @@ static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN
 				 .msg_iovlen = 1,
 				 .msg_control = control.bytes,
 				 .msg_controllen = sizeof control.bytes};
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
-	if (wait_fds(NULL, &ready, 1, -1, clock_deadline_ns(MET_MS)) != LS_OK)
-		return false;
 	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *head = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	if (got < 0)
+		return false;
+	errno = 0;
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
 	if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
 		return false;
 	size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -107,47 +96,104 @@ static void hold(struct launcher_evidence *evidence, const struct failure_run_me
 		fds[FAILURE_RUN_SEGMENT] = -1;
 }
 
-static void hear_rank(struct launcher_evidence *evidence, int fd)
+/* False: it has not said anything yet. */
+static bool hear_rank(struct launcher_evidence *evidence, int fd)
 {
 	struct failure_run_met met;
 	int fds[FAILURE_RUN_FDS] = {-1, -1};
-	struct ucred who = {0};
-	socklen_t bytes = sizeof who;
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid() &&
-	    receive_met(fd, &met, fds))
+	if (receive_met(fd, &met, fds))
 		hold(evidence, &met, fds);
+	else if (errno == EAGAIN || errno == EINTR)
+		return false;
 	for (int i = 0; i < FAILURE_RUN_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
+	return true;
+}
+
+static void forget_caller(struct launcher_evidence *evidence, int at)
+{
+	close(evidence->callers[at].fd);
+	evidence->caller_count--;
+	memmove(&evidence->callers[at], &evidence->callers[at + 1],
+		(size_t)(evidence->caller_count - at) * sizeof evidence->callers[0]);
+}
+
+/* A rank sends at once after it has connected. If it is stopped between the two calls, the others
+ * do not wait for it. */
+static void keep_caller(struct launcher_evidence *evidence, int fd)
+{
+	if (evidence->caller_count == RANKS_HOST_MAX)
+		forget_caller(evidence, 0);
+	evidence->callers[evidence->caller_count++] = (struct launcher_caller){fd, -1};
+}
+
+static bool is_mine(int fd)
+{
+	struct ucred who = {0};
+	socklen_t bytes = sizeof who;
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid();
 }
 
 static void hear_ranks(struct launcher_evidence *evidence)
 {
 	int fd;
 
+	for (int i = evidence->caller_count - 1; i >= 0; i--)
+		if (hear_rank(evidence, evidence->callers[i].fd))
+			forget_caller(evidence, i);
 	while (evidence->listener >= 0 &&
 	       (fd = accept4(evidence->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		hear_rank(evidence, fd);
-		close(fd);
+		if (!is_mine(fd) || hear_rank(evidence, fd))
+			close(fd);
+		else
+			keep_caller(evidence, fd);
 	}
+}
+
+static int add_fd(struct launcher_poll *set, int fd)
+{
+	set->fds[set->count] = (struct pollfd){.fd = fd, .events = POLLIN};
+	return set->count++;
 }
 
 void launcher_evidence_poll(struct launcher_evidence *evidence, struct launcher_poll *set)
 {
 	evidence->poll = -1;
+	for (int i = 0; i < evidence->caller_count; i++)
+		evidence->callers[i].poll = -1;
 	/* A copy of the ranks' state points into what is held; ranks that meet again meanwhile wait
 	 * in the queue of the socket. */
 	if (evidence->listener < 0 || evidence->report)
 		return;
-	evidence->poll = set->count;
-	set->fds[set->count++] = (struct pollfd){.fd = evidence->listener, .events = POLLIN};
+	evidence->poll = add_fd(set, evidence->listener);
+	for (int i = 0; i < evidence->caller_count; i++)
+		evidence->callers[i].poll = add_fd(set, evidence->callers[i].fd);
 }
 
 void launcher_evidence_step(struct launcher_evidence *evidence, const struct launcher_poll *set)
 {
-	if (evidence->poll >= 0 && set->fds[evidence->poll].revents)
+	bool ready = evidence->poll >= 0 && set->fds[evidence->poll].revents;
+
+	for (int i = 0; i < evidence->caller_count; i++)
+		ready |= evidence->callers[i].poll >= 0 &&
+			 set->fds[evidence->callers[i].poll].revents;
+	if (ready)
 		hear_ranks(evidence);
+}
+
+void launcher_evidence_fini(struct launcher_evidence *evidence)
+{
+	if (evidence->listener >= 0)
+		close(evidence->listener);
+	evidence->listener = -1;
+	while (evidence->caller_count > 0)
+		forget_caller(evidence, evidence->caller_count - 1);
+	inspect_report_free(evidence->report);
+	inspect_view_free(evidence->view);
+	free(evidence->part);
 }
 
 /* ---- copying ---- */

@@ -3,10 +3,11 @@
 [test_…]"""
 import os
 import signal
+import socket
 import sys
 import time
 
-from harness import Job, all_processes, environment, equal, main, matches, parent, read, state, until
+from harness import Job, all_processes, environ, environment, equal, main, matches, parent, read, state, until
 
 LIMIT_MS = 2000
 HERE = 'run', '--hosts', '127.0.0.1:2'
@@ -85,6 +86,24 @@ def test_stopped_launcher():
         status, _, errors = job.end()
         equal(status, 128 + signal.SIGTERM, errors)
         assert 'GIVEN-UP' not in errors, errors
+
+
+def test_silent_callers():
+    """Connections of the ranks' user to the daemon's socket that send nothing, as of ranks that are stopped."""
+    with endless(5000) as job:
+        job.expect('[0] round 16', '[1] round 16')
+        rank = next(pid for pid in all_processes() if parent(pid) == daemon_of(job) and b'RANK=' in read('/proc/%d/environ' % pid))
+        notes = next(entry[19:] for entry in environ(rank).split(b'\0') if entry.startswith(b'LOCKSTEP_RUN_NOTES='))
+        callers = []
+        for _ in range(100):
+            callers.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            callers[-1].connect(b'\0lockstep-run:' + notes)
+        job.expect('[0] round 4096')
+        job.process.send_signal(signal.SIGTERM)
+        status, _, errors = job.end()
+        equal(status, 128 + signal.SIGTERM, errors)
+        for caller in callers:
+            caller.close()
 
 
 def switches(pid):
