@@ -447,6 +447,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RUN-HOSTS", SETTING_LOG_ERROR, "no rank was started, because of %d of %d hosts: %s"
 #define MESSAGE_RUN_HOST_LOST \
 	"LS-RUN-HOST-LOST", SETTING_LOG_ERROR, "the connection to host %s (%s) has ended: %s"
+#define MESSAGE_RUN_STACK                                                                    \
+	"LS-RUN-STACK", SETTING_LOG_ERROR,                                                   \
+		"the limit of the stack is %llu KiB (ulimit -Hs), and lockstep run needs %d" \
+		" KiB: raise it"
 #define MESSAGE_RUN_HOST_SILENT                                                            \
 	"LS-RUN-HOST-SILENT", SETTING_LOG_WARN,                                            \
 		"host %s (%s): nothing has come from its daemon for %.1f s; whether its "  \

@@ -84,7 +84,7 @@ ls_status launcher_start_init(struct launcher_start *start)
 	return launcher_find_port(start->master_addr, &start->master_port);
 }
 
-/* ---- signals ---- */
+/* ---- signals, and the stack ---- */
 
 /* A caller that ignores SIGCHLD passes that on. Then the system would reap the ranks, and nobody
  * could find out how they ended. */
@@ -98,11 +98,28 @@ bool launcher_start_signals(struct launcher_start *start)
 	       sigaction(SIGCHLD, &by_default, &start->child_end) == 0;
 }
 
+ls_status launcher_start_stack(struct launcher_start *start)
+{
+	const rlim_t least = LAUNCHER_STACK_BYTES;
+
+	if (getrlimit(RLIMIT_STACK, &start->stack) != 0)
+		return say_system("getrlimit");
+	if (start->stack.rlim_cur >= least)
+		return LS_OK;
+	struct rlimit more = {.rlim_cur = least, .rlim_max = start->stack.rlim_max};
+	if (more.rlim_max >= least && setrlimit(RLIMIT_STACK, &more) == 0)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_RUN_STACK, (unsigned long long)start->stack.rlim_max >> 10,
+		    LAUNCHER_STACK_BYTES >> 10);
+	return LS_SYSTEM;
+}
+
 bool launcher_start_restore(const struct launcher_start *start)
 {
 	return sigaction(SIGPIPE, &start->broken_pipe, NULL) == 0 &&
 	       sigaction(SIGXFSZ, &start->file_limit, NULL) == 0 &&
 	       sigaction(SIGCHLD, &start->child_end, NULL) == 0 &&
+	       setrlimit(RLIMIT_STACK, &start->stack) == 0 &&
 	       sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0;
 }
 

@@ -451,8 +451,10 @@ int launcher_daemon_run(void)
 	daemon->evidence.poll = -1;
 	daemon->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
-	if (sigprocmask(SIG_BLOCK, NULL, &daemon->start.mask) != 0 ||
-	    !launcher_start_signals(&daemon->start) || !take_channel(daemon)) {
+	if (launcher_start_stack(&daemon->start) != LS_OK) {
+		daemon->channel.ended = true;
+	} else if (sigprocmask(SIG_BLOCK, NULL, &daemon->start.mask) != 0 ||
+		   !launcher_start_signals(&daemon->start) || !take_channel(daemon)) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 	} else {
 		launcher_channel_greet(&daemon->channel);

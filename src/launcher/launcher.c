@@ -69,7 +69,9 @@ static ls_status start_ranks(struct launcher_job *job, int *exit_status)
 
 static ls_status prepare_job(struct launcher_job *job, const struct launcher_options *options)
 {
-	ls_status status = take_signals(job);
+	ls_status status = launcher_start_stack(&job->start);
+	if (status == LS_OK)
+		status = take_signals(job);
 	if (status == LS_OK)
 		status = launcher_output_init(&job->output, &job->settings, job->count,
 					      options->prefix, options->log_dir);

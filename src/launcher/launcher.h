@@ -49,7 +49,8 @@ struct launcher_options {
 
 /* Runs the job until all its ranks have ended. Returns the exit status: 0 if all returned 0, else
  * that of the rank that failed first (128 + its signal), or one of the above, with a message.
- * Blocks signals, and handles those that it passes on; ignores SIGPIPE and SIGXFSZ from then on. */
+ * Blocks signals, and handles those that it passes on; ignores SIGPIPE and SIGXFSZ from then on;
+ * raises a low soft limit of the stack. */
 int launcher_run(const struct launcher_options *options);
 
 /* What a launcher runs on each host of its job, with a channel to it as standard input and output.

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <lockstep/status.h>
@@ -40,6 +41,8 @@ enum {
 	/* after so many times LAUNCHER_DRAIN_MS the launcher gives up hosts whose ranks have not
 	 * ended */
 	LAUNCHER_KILL_ROUNDS = 5,
+	/* What the report of a failure takes is less than half of it. */
+	LAUNCHER_STACK_BYTES = 512 << 10,
 };
 
 _Static_assert(RANKS_HOSTS_MAX <= RANKS_HOST_MAX, "room for the descriptors of hosts");
@@ -175,14 +178,18 @@ struct launcher_start {
 	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
 	struct sigaction file_limit;  /* that of SIGXFSZ */
 	struct sigaction child_end;   /* that of SIGCHLD */
+	struct rlimit stack;          /* the limit of the stack, when the launcher was started */
 	int guard_fd;
 };
 
 /* Sets what this process does with these three signals, and keeps what its caller had set. False,
  * with errno. */
 bool launcher_start_signals(struct launcher_start *start);
-/* In a new process, before its program begins: sets them as the caller had, and the mask. False,
- * with errno. */
+/* Sees to it that this process has LAUNCHER_STACK_BYTES of stack, and keeps the limit that its
+ * caller had set. Errors, with a message: LS_SYSTEM. */
+LS_CHECKED ls_status launcher_start_stack(struct launcher_start *start);
+/* In a new process, before its program begins: sets signals, the mask and the limit as the caller
+ * had. False, with errno. */
 bool launcher_start_restore(const struct launcher_start *start);
 /* Fills in a new run_id, rendezvous, master_addr, master_port and notes_fd. */
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);

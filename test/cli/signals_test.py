@@ -40,6 +40,22 @@ def test_limit_of_file_sizes():
         matches(r'ulimit -f', result.stderr)
 
 
+def test_small_stack():
+    # With a low soft limit the job runs, and its failure is reported; ranks get the limit of the caller.
+    for where in ['-n', '2'], ['--hosts', '127.0.0.1:2']:
+        run = ['sh', '-c', 'ulimit -Ss 64; exec "$@"', 'sh', program(), 'run', *where]
+        result = subprocess.run([*run, 'sh', '-c', 'ulimit -s'], env=environment(), capture_output=True, text=True)
+        equal((result.returncode, sorted(result.stdout.split())), (0, ['64', '64', '[0]', '[1]']), result.stderr)
+        result = subprocess.run([*run, 'sh', '-c', 'ulimit -s unlimited; exec "$0" exit 1 16', sys.argv[2]],
+                                env=environment(), capture_output=True, text=True)
+        equal(result.returncode, 7, result.stderr)
+        matches(r'rank 1 \(pid \d+.*\) exited with 7; .*\[LS-RUN-FAILED\]', result.stderr)
+        run[2] = 'ulimit -s 64; exec "$@"'
+        result = subprocess.run([*run, 'true'], env=environment(), capture_output=True, text=True)
+        equal(result.returncode, 1, result.stderr)
+        matches(r'64 KiB .*needs 512 KiB.*LS-RUN-STACK', result.stderr)
+
+
 def test_too_few_descriptors():
     # With the least limit with which the job runs, the launcher cannot hold all that explains a failure.
     for limit in range(28, 60):
