@@ -176,7 +176,7 @@ const struct cli_command cli_run_command = {
 		"  --env NAME       ranks on other hosts get this variable, too; may be repeated\n"
 		"  --timeout S      ends the job after S seconds, with exit status 124\n"
 		"  --log-dir DIR    also writes rank output to DIR/rank-N.out and DIR/rank-N.err\n"
-		"  --no-prefix      prints lines without the rank\n"
+		"  --no-prefix      prints what ranks write unchanged, without the rank\n"
 		"  --phases         reports at the end where the time of each rank went, and which ranks\n"
 		"                   made the others wait, if the program marks phases (ls_phase(3))\n"
 		"  --trace FILE     writes the flight recorders of all ranks to FILE at the end;\n"

@@ -183,7 +183,8 @@ static void put_line(struct launcher_stream *stream, const char *line, size_t by
 	memcpy(sink->data + sink->end, prefix, prefix_bytes);
 	memcpy(sink->data + sink->end + prefix_bytes, line, bytes);
 	sink->end += prefix_bytes + bytes;
-	if (bytes == 0 || line[bytes - 1] != '\n')
+	/* Without a prefix the bytes of a rank pass unchanged. */
+	if (prefix_bytes > 0 && (bytes == 0 || line[bytes - 1] != '\n'))
 		sink->data[sink->end++] = '\n';
 }
 

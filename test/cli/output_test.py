@@ -17,7 +17,7 @@ def test_prefixes():
     equal(sorted(result.stderr.splitlines()), ['[0] err', '[1] err'])
     assert result.stdout.endswith('\n')
     result = lockstep('run', '-n', 2, '--no-prefix', 'sh', '-c', code)
-    equal(sorted(result.stdout.splitlines()), ['end', 'end', 'out', 'out'])
+    equal(sorted(re.findall('out\n|end|.', result.stdout)), ['end', 'end', 'out\n', 'out\n'])
     result = lockstep('run', '-n', 2, 'sh', '-c', code, env=environment(LOCKSTEP_COLOR='always'))
     assert '\033[31m[0]\033[0m out' in result.stdout and '\033[32m[1]\033[0m out' in result.stdout
     equal(lockstep('run', '-n', 1, 'true').stdout, '')
@@ -171,6 +171,18 @@ def test_trace_through_an_own_link():
         os.symlink('target', place + '/link')
         lockstep('run', '-n', 1, '--trace', place + '/link', 'true')
         equal(sorted(os.listdir(place)), ['link', 'target'])
+
+
+def test_no_prefix_changes_nothing():
+    """Not even at the end of output that has no newline there, or none for long."""
+    for where in ['-n', '1'], ['--hosts', '127.0.0.1:1']:
+        for text in b'no newline', b'a\n\nb', b'', b'\n', b'\0\r\xff', b'x' * 3000000, b'x' * 3000000 + b'\ny':
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(text)
+                file.flush()
+                run = subprocess.run([program(), 'run', *where, '--no-prefix', 'cat', file.name], env=environment(),
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+            equal((run.returncode, len(run.stdout), run.stdout == text), (0, len(text), True), text[:20], run.stderr)
 
 
 if __name__ == '__main__':
