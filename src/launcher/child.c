@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -319,12 +320,24 @@ const char *launcher_variable(const char *name)
 	return NULL;
 }
 
+/* 0 if this file can be run; else errno, as execve would set it. */
+static int look_at_file(const char *path)
+{
+	struct stat status;
+
+	if (access(path, X_OK) != 0 || stat(path, &status) != 0)
+		return errno;
+	return S_ISREG(status.st_mode) ? 0 : EACCES;
+}
+
 /* 0 if the program can be run from PATH as it is; else errno, as execvp would set it. */
 static int search_path(const char *program)
 {
 	const char *path = launcher_variable("PATH");
 	int error = ENOENT;
 
+	if (!program[0])
+		return error;
 	for (const char *at = path ? path : "/bin:/usr/bin"; *at;) {
 		char file[PATH_BYTES];
 		size_t length = strcspn(at, ":");
@@ -333,9 +346,10 @@ static int search_path(const char *program)
 		at += length + (at[length] == ':');
 		if (used >= (int)sizeof file)
 			continue;
-		if (access(file, X_OK) == 0)
+		int found = look_at_file(file);
+		if (found == 0)
 			return 0;
-		if (errno == EACCES)
+		if (found == EACCES)
 			error = EACCES;
 	}
 	return error;
@@ -348,8 +362,8 @@ ls_status launcher_program_check(const struct launcher_start *start, int *exit_s
 
 	if (!strchr(program, '/'))
 		error = search_path(program);
-	else if (access(program, X_OK) != 0)
-		error = errno;
+	else
+		error = look_at_file(program);
 	return error == 0 ? LS_OK : say_program(start, error, exit_status);
 }
 

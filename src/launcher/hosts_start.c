@@ -393,8 +393,12 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "calloc", strerror(ENOMEM));
 		return LS_OUT_OF_MEMORY;
 	}
-	/* All hosts that can be asked are asked, so that all errors are known at once. */
+	/* All hosts that can be asked are asked, so that all errors are known at once. To look a
+	 * name up may take long, and nothing has been started yet: a signal ends this process. */
+	sigset_t blocked;
+	sigprocmask(SIG_SETMASK, &job->start.mask, &blocked);
 	bool good = find_hosts(job->hosts, options->hosts);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
 	ls_status status = begin_init(&begin, job, options);
 	for (int i = 0; status == LS_OK && i < job->hosts->count; i++)
 		if (job->hosts->hosts[i].state == LAUNCHER_HOST_STARTED)

@@ -198,6 +198,10 @@ def test_program_that_cannot_run():
             equal((result.returncode, result.stdout), (status, ''), name)
             matches('cannot run .*%s.*LS-RUN-' % message, result.stderr)
             equal(len(result.stderr.splitlines()), 1, result.stderr)
+        for name, status in ('', 127), (plain, 126), (place, 126):
+            result = lockstep('run', '--hosts', '127.0.0.1:3', name)
+            equal((result.returncode, result.stdout), (status, ''), name)
+            matches('no rank was started', result.stderr)
 
 
 HANDLER = '''

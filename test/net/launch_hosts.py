@@ -141,9 +141,9 @@ def network_of_ranks(ranks, rank):
 class Far(Job):
     """A job on both hosts, of which nothing may stay behind on either."""
 
-    def __init__(self, *words, **options):
+    def __init__(self, *words, settings=None, **options):
         self.far = uuid.uuid4().hex
-        super().__init__(*BOTH, *words, env=environment(PYTHON_MARK=self.far), **options)
+        super().__init__(*BOTH, *words, env=environment(PYTHON_MARK=self.far, **(settings or {})), **options)
 
     def __exit__(self, *error):
         super().__exit__(*error)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -253,6 +254,36 @@ def test_host_that_does_not_answer():
         matches(r"host host1: has not told that its ranks are killed; they may still run there", errors)
         matches(r"ranks 2, 3 were lost with the connection to the host", errors)
         os.kill(daemon, signal.SIGCONT)  # and it finds its channel closed
+
+
+def test_daemon_there_is_silent():
+    with Far(*WAITS, settings={"LOCKSTEP_UNREACHABLE_MS": 2000}) as job:
+        ranks = job.begun()
+        daemon = daemons(network_of_ranks(ranks, 3))[0]
+        os.kill(daemon, signal.SIGSTOP)
+        status, _, errors = job.end()
+        equal(status, 1, errors)
+        matches(r"host host1 \(ranks 2-3\): nothing has come from its daemon for [23]\.\d s, so the job has failed", errors)
+        matches(r"rank 2 \(pid \d+ on host host1\) was lost with the connection to the host; ranks 0, 1 did not end", errors)
+        equal([rank for rank, pid in ranks.items() if not is_gone(pid)], [2, 3])
+        os.kill(daemon, signal.SIGCONT)
+        until(lambda: all(is_gone(pid) for pid in ranks.values()), "the ranks there to end")
+
+
+def test_interrupt_while_a_name_is_looked_up():
+    """By a server that does not answer."""
+    if not as_root():
+        return
+    with tempfile.NamedTemporaryFile("w") as servers, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        servers.write("nameserver 127.0.0.1\noptions timeout:30\n")
+        servers.flush()
+        server.bind(("127.0.0.1", 53))
+        run = subprocess.Popen(["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', servers.name,
+                                program(), "run", "--hosts", "host0:1,unknown.example:1", "true"], stdin=subprocess.DEVNULL)
+        server.settimeout(60)
+        server.recv(512)
+        run.send_signal(signal.SIGINT)
+        equal(run.wait(timeout=20), -signal.SIGINT)
 
 
 def test_daemon_here_is_killed():
