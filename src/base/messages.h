@@ -451,6 +451,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RUN-STACK", SETTING_LOG_ERROR,                                                   \
 		"the limit of the stack is %llu KiB (ulimit -Hs), and lockstep run needs %d" \
 		" KiB: raise it"
+#define MESSAGE_RUN_HOST_AWAITED                 \
+	"LS-RUN-HOST-AWAITED", SETTING_LOG_WARN, \
+		"host %s: has not answered for %d s; the launcher waits for up to %d s"
 #define MESSAGE_RUN_HOST_SILENT                                                            \
 	"LS-RUN-HOST-SILENT", SETTING_LOG_WARN,                                            \
 		"host %s (%s): nothing has come from its daemon for %.1f s; whether its "  \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How a job on several hosts begins and ends: names to addresses, a daemon on each host, the order,
- * and when all have what they need, the start. Every error that can be found is said before the
+ * How a job on several hosts begins: names to addresses, a daemon on each host, the order, and when
+ * all have what they need, the start. Every error that can be found is said before the
  * launcher gives up. */
 #include "launcher/daemons.h"
 
@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +21,11 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/wait.h"
+
+enum {
+	LOOK_MS = 1000, /* the longest wait for answers */
+	LATE_MS = 5000, /* answers are late */
+};
 
 /* ---- names ---- */
 
@@ -146,8 +150,9 @@ struct beginning {
 	struct channel_order order;
 	char *strings;
 	size_t bytes;
-	uint64_t deadline_ns;
-	int signal; /* a signal that asks to end the job; 0: none has come */
+	uint64_t waited_ns; /* for answers, without the time in which this process was stopped */
+	bool was_said;      /* that answers are late */
+	int signal;         /* a signal that asks to end the job; 0: none has come */
 };
 
 static void hear_answer(struct launcher_host *host)
@@ -213,6 +218,22 @@ static void hear_signals(struct beginning *begin)
 	}
 }
 
+/* A wait has ended that began then. False: the hosts have had their time. */
+static bool count_wait(struct beginning *begin, uint64_t since_ns)
+{
+	const uint64_t look_ns = LOOK_MS * UINT64_C(1000000);
+	uint64_t passed_ns = clock_now_ns() - since_ns;
+
+	begin->waited_ns += passed_ns < 2 * look_ns ? passed_ns : 2 * look_ns;
+	bool says = !begin->was_said && begin->waited_ns >= LATE_MS * UINT64_C(1000000);
+	begin->was_said |= says;
+	for (int i = 0; says && i < begin->job->hosts->count; i++)
+		if (is_awaited(&begin->job->hosts->hosts[i]))
+			MESSAGE_SAY(MESSAGE_RUN_HOST_AWAITED, begin->job->hosts->hosts[i].name,
+				    LATE_MS / 1000, LAUNCHER_HOST_START_MS / 1000);
+	return begin->waited_ns < LAUNCHER_HOST_START_MS * UINT64_C(1000000);
+}
+
 static void await_answers(struct beginning *begin)
 {
 	struct launcher_hosts *hosts = begin->job->hosts;
@@ -235,11 +256,13 @@ static void await_answers(struct beginning *begin)
 		}
 		if (!waits || begin->signal)
 			return;
-		ls_status status = wait_fds(NULL, set.fds, set.count, -1, begin->deadline_ns);
-		if (status == LS_INTERRUPTED)
-			continue;
-		if (status != LS_OK)
+		uint64_t since_ns = clock_now_ns();
+		ls_status status =
+			wait_fds(NULL, set.fds, set.count, -1, clock_deadline_ns(LOOK_MS));
+		if (!wait_fds_continues(status) || !count_wait(begin, since_ns))
 			return;
+		if (status != LS_OK)
+			continue;
 		if (set.fds[0].revents)
 			hear_signals(begin);
 		for (int i = 0; i < hosts->count; i++)
@@ -343,7 +366,6 @@ static ls_status begin_init(struct beginning *begin, struct launcher_job *job,
 	*begin = (struct beginning){
 		.job = job,
 		.order = {.size = job->count, .hosts = job->hosts->count},
-		.deadline_ns = clock_deadline_ns(LAUNCHER_HOST_START_MS),
 	};
 	if (getrandom(begin->order.secret, CHANNEL_SECRET_BYTES, 0) != CHANNEL_SECRET_BYTES ||
 	    getrandom(&fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh) {
@@ -424,52 +446,4 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 	else
 		*exit_status = LAUNCHER_FAILED;
 	return status;
-}
-
-/* ---- the end ---- */
-
-static void release_host(struct launcher_host *host)
-{
-	if (host->pid > 0) {
-		kill(-host->pid, SIGKILL); /* not reaped: no other process has the number */
-		launcher_host_await(host, 1000);
-		waitpid(host->pid, NULL, WNOHANG);
-		close(host->pidfd);
-	}
-	if (host->channel.in >= 0)
-		close(host->channel.in);
-	if (host->words_fd >= 0)
-		close(host->words_fd);
-	launcher_channel_fini(&host->channel);
-	free(host->notes.data);
-	free(host->part.data);
-	free(host->stream.line);
-}
-
-void launcher_hosts_free(struct launcher_hosts *hosts)
-{
-	if (!hosts)
-		return;
-	launcher_hosts_end_input(hosts);
-	for (int i = 0; i < hosts->count; i++) {
-		struct launcher_host *host = &hosts->hosts[i];
-		/* Without a daemon nobody reads a frame, and ssh may try for a long time. */
-		if (host->state == LAUNCHER_HOST_STARTED || host->pid == 0)
-			continue;
-		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
-		launcher_channel_flush(&host->channel);
-	}
-	uint64_t deadline_ns = clock_deadline_ns(LAUNCHER_HOST_END_MS);
-	for (int i = 0; i < hosts->count; i++) {
-		struct launcher_host *host = &hosts->hosts[i];
-		uint64_t now_ns = clock_now_ns();
-		if (host->state == LAUNCHER_HOST_STARTED || host->pid == 0 || now_ns >= deadline_ns)
-			continue;
-		if (host->channel.in >= 0)
-			shutdown(host->channel.in, SHUT_WR);
-		launcher_host_await(host, (deadline_ns - now_ns) / 1000000);
-	}
-	for (int i = 0; i < hosts->count; i++)
-		release_host(&hosts->hosts[i]);
-	free(hosts);
 }

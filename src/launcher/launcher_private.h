@@ -277,7 +277,7 @@ void launcher_loop_kill(struct launcher_job *job);
 /* Whether ranks that start now would find UCX and libsodium. If not, a message was said. */
 bool launcher_has_libraries(void);
 
-/* ---- daemons.c; hosts_start.c: how a job on several hosts begins and ends ---- */
+/* ---- daemons.c; hosts_start.c, hosts_end.c: how a job on several hosts begins and ends ---- */
 
 /* Starts a daemon on each host, lets all check what they need, and then start their ranks. If one
  * cannot, nothing is started, all errors are said, and *exit_status is the launcher's. */

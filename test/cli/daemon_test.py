@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 
 from harness import Job, all_processes, environ, environment, equal, main, matches, parent, read, state, until
@@ -86,6 +87,18 @@ def test_stopped_launcher():
         status, _, errors = job.end()
         equal(status, 128 + signal.SIGTERM, errors)
         assert 'GIVEN-UP' not in errors, errors
+
+
+def test_late_answer():
+    """What stands for ssh says nothing. The address is for documentation, and no host has it."""
+    with tempfile.NamedTemporaryFile('w') as ssh:
+        ssh.write('exec sleep 1000\n')
+        ssh.flush()
+        with Job('run', '--hosts', '192.0.2.1:2', '--ssh', 'sh %s' % ssh.name, 'true') as job:
+            matches(r'host 192.0.2.1: has not answered for 5 s; the launcher waits for up to 60 s \[LS-RUN-HOST-AWAITED\]',
+                    job.process.stderr.readline().decode())
+            job.process.send_signal(signal.SIGINT)
+            equal(job.end()[0], 128 + signal.SIGINT)
 
 
 def test_silent_callers():
