@@ -164,12 +164,24 @@ size_t pool_largest_cached(const struct pool *pool)
 
 /* ---- merging and splitting ---- */
 
-/* Whether both blocks are of one stream, or any stream may use both. */
+/* Whether several streams have allocated blocks. */
+static bool is_shared(const struct pool *pool) LOCK_REQUIRES(pool)
+{
+	int count = 0;
+	for (int i = 0; i < pool->stream_count; i++)
+		count += pool->streams[i].allocates && !pool->streams[i].forgotten;
+	return count > 1;
+}
+
+/* Whether the same streams may use both blocks, now and later. If another stream could use one of
+ * them earlier, it would have to wait for both. */
 static bool may_merge(const struct pool *pool, const struct pool_block *a,
 		      const struct pool_block *b) LOCK_REQUIRES(pool)
 {
-	return a->stream == b->stream || (pool_stream_has_reached(pool, a->stream, a->number) &&
-					  pool_stream_has_reached(pool, b->stream, b->number));
+	if (a->stream == b->stream && (a->number == b->number || !is_shared(pool)))
+		return true;
+	return pool_stream_has_reached(pool, a->stream, a->number) &&
+	       pool_stream_has_reached(pool, b->stream, b->number);
 }
 
 static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
@@ -190,7 +202,7 @@ static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIR
 	pool_link(pool, block);
 }
 
-static void merge_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool)
+void pool_merge_segment(struct pool *pool, struct pool_segment *segment)
 {
 	struct pool_block *block = segment->first;
 	segment->has_unmerged = false;
@@ -209,7 +221,7 @@ void pool_merge(struct pool *pool)
 {
 	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next)
 		if (segment->has_unmerged)
-			merge_segment(pool, segment);
+			pool_merge_segment(pool, segment);
 }
 
 static void split_block(struct pool *pool, struct pool_block *block, size_t bytes)
@@ -250,47 +262,42 @@ static int next_bin(struct pool_bins *bins, int bin)
 	return -1;
 }
 
-static struct pool_block *search_bins(struct pool_bins *bins, size_t bytes)
+/* all: looks at every block of the request's own bin. */
+static struct pool_block *search_bins(struct pool_bins *bins, size_t bytes, bool all)
 {
 	int bin = pool_bin_of(bytes);
 	struct pool_block *block = pool_scan(bins->lists[bin], bytes);
+	for (struct pool_block *one = bins->lists[bin]; all && !block && one; one = one->next)
+		if (one->bytes >= bytes)
+			block = one;
 	if (block)
 		return block;
 	bin = next_bin(bins, bin + 1);
 	return bin < 0 ? NULL : pool_scan(bins->lists[bin], bytes);
 }
 
-/* Whether a request should rather use this block than more memory of the driver. */
-static bool fits_well(const struct pool *pool, const struct pool_block *block, size_t bytes)
-	LOCK_REQUIRES(pool)
+/* Whether a request should rather use `has` bytes of this segment than more memory of the
+ * driver. */
+static bool fits_well(const struct pool *pool, const struct pool_segment *segment, size_t has,
+		      size_t bytes) LOCK_REQUIRES(pool)
 {
 	size_t large = trace_memory_get(&pool->counters->peak_live) / 16;
 	if (large < POOL_LARGE_BYTES)
 		large = POOL_LARGE_BYTES;
-	return block->segment->small || block->bytes <= large || block->bytes - bytes <= bytes / 4;
+	return segment->small || has <= large || has - bytes <= bytes / 4;
 }
 
-/* Takes a block out of its bin. Splits nothing off a large segment that only small requests could
- * use, because small requests look elsewhere. */
+/* Takes a block out of its bin. A large request splits nothing off a large segment that only small
+ * requests could use, because small requests look elsewhere. */
 static void take_block(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
 {
-	size_t rest = block->bytes - bytes,
-	       least = block->segment->small ? POOL_UNIT_BYTES : POOL_SMALL_BYTES;
+	bool finely = block->segment->small || bytes <= POOL_SMALL_BYTES;
+	size_t rest = block->bytes - bytes, least = finely ? POOL_UNIT_BYTES : POOL_SMALL_BYTES;
 	pool_unlink(pool, block);
-	if (rest >= least && (!block->segment->small || rest > block->bytes / 16))
+	if (rest >= least && (!finely || rest > block->bytes / 16))
 		split_block(pool, block, bytes);
 	block->state = POOL_LIVE;
 	block->segment->unwanted = false;
-}
-
-struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
-{
-	struct pool_block *block =
-		search_bins(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES), bytes);
-	if (!block || !(any || fits_well(pool, block, bytes)))
-		return NULL;
-	take_block(pool, block, bytes);
-	return block;
 }
 
 static void change_stream(struct pool *pool, struct pool_block *block, int stream)
@@ -302,55 +309,122 @@ static void change_stream(struct pool *pool, struct pool_block *block, int strea
 	block->number = 0;
 }
 
+static void hand_over(struct pool *pool, struct pool_block *block, int to) LOCK_REQUIRES(pool)
+{
+	pool_unlink(pool, block);
+	change_stream(pool, block, to);
+	pool_link(pool, block);
+}
+
 void pool_hand_over(struct pool *pool, int stream, int to)
 {
 	for (struct pool_segment *one = pool->segments; one; one = one->next)
 		for (struct pool_block *block = one->first; block; block = block->right) {
 			if (block->stream != stream || block->state != POOL_CACHED)
 				continue;
-			if (!pool_stream_has_reached(pool, stream, block->number)) {
+			if (pool_stream_has_reached(pool, stream, block->number))
+				hand_over(pool, block, to);
+			else
 				pool_want(pool, stream, block->number);
-				continue;
-			}
-			pool_unlink(pool, block);
-			change_stream(pool, block, to);
-			pool_link(pool, block);
 		}
 }
 
-/* As search_bins, for blocks whose stream has done its work. *wanted: there is a block whose stream
- * has not. */
-static struct pool_block *search_reached(struct pool *pool, int stream, size_t bytes, bool any,
-					 bool *wanted) LOCK_REQUIRES(pool)
+/* Makes one block of these neighbours, all cached, for a stream that may use each. */
+static struct pool_block *join(struct pool *pool, struct pool_block *first,
+			       const struct pool_block *last, int stream) LOCK_REQUIRES(pool)
 {
-	struct pool_bins *bins = pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES);
+	const struct pool_block *end = last->right;
+	for (struct pool_block *block = first; block != end; block = block->right)
+		if (block->stream != stream)
+			hand_over(pool, block, stream);
+	while (first->right != end)
+		merge_right(pool, first);
+	return first;
+}
+
+/* The first neighbours of a segment that have room together, as few as possible, as one block. */
+static struct pool_block *join_in(struct pool *pool, struct pool_segment *segment, int stream,
+				  size_t bytes, enum pool_choice choice) LOCK_REQUIRES(pool)
+{
+	struct pool_block *first = NULL;
+	size_t has = 0;
+	for (struct pool_block *block = segment->first; block; block = block->right) {
+		if (block->state != POOL_CACHED ||
+		    (block->stream != stream &&
+		     !pool_stream_has_reached(pool, block->stream, block->number))) {
+			first = NULL;
+			continue;
+		}
+		has = first ? has + block->bytes : block->bytes;
+		first = first ? first : block;
+		for (; has - first->bytes >= bytes; first = first->right)
+			has -= first->bytes;
+		if (has >= bytes && (choice != POOL_GOOD || fits_well(pool, segment, has, bytes)))
+			return join(pool, first, block, stream);
+	}
+	return NULL;
+}
+
+/* Neighbours are not merged if other streams may use only some of them; this stream may use more
+ * of them. */
+static struct pool_block *join_some(struct pool *pool, int stream, bool small, size_t bytes,
+				    enum pool_choice choice) LOCK_REQUIRES(pool)
+{
+	struct pool_block *block = NULL;
+	for (struct pool_segment *one = pool->segments; one && !block; one = one->next)
+		if (one->has_unmerged && one->small == small)
+			block = join_in(pool, one, stream, bytes, choice);
+	return block;
+}
+
+/* As search_bins, for blocks of a stream that other streams may use. The stream wants marks for
+ * those that they may use later. */
+static struct pool_block *search_reached(struct pool *pool, int stream, bool small, size_t bytes,
+					 enum pool_choice choice) LOCK_REQUIRES(pool)
+{
+	struct pool_bins *bins = pool_bins_of(pool, stream, small);
 	int looks = 0;
 	for (int bin = next_bin(bins, pool_bin_of(bytes)); bin >= 0; bin = next_bin(bins, bin + 1))
 		for (struct pool_block *block = bins->lists[bin]; block; block = block->next) {
-			if (++looks > 4 * POOL_SCAN)
+			if (++looks > 4 * POOL_SCAN && choice != POOL_ANY)
 				return NULL;
-			if (block->bytes < bytes || !(any || fits_well(pool, block, bytes)))
+			if (block->bytes < bytes ||
+			    (choice == POOL_GOOD &&
+			     !fits_well(pool, block->segment, block->bytes, bytes)))
 				continue;
 			if (pool_stream_has_reached(pool, stream, block->number))
 				return block;
 			pool_want(pool, stream, block->number);
-			*wanted = true;
 		}
 	return NULL;
 }
 
-struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
-				   bool *wanted)
+/* A block of segments that are, or are not, for small requests. */
+static struct pool_block *find(struct pool *pool, int stream, bool small, size_t bytes,
+			       enum pool_choice choice) LOCK_REQUIRES(pool)
 {
-	*wanted = false;
-	for (int i = 0; i < pool->stream_count; i++) {
-		struct pool_block *block =
-			i == stream ? NULL : search_reached(pool, i, bytes, any, wanted);
-		if (!block)
-			continue;
-		take_block(pool, block, bytes);
+	struct pool_block *block =
+		search_bins(pool_bins_of(pool, stream, small), bytes, choice == POOL_ANY);
+	if (block && choice == POOL_GOOD && !fits_well(pool, block->segment, block->bytes, bytes))
+		block = NULL;
+	if (!block)
+		block = join_some(pool, stream, small, bytes, choice);
+	for (int i = 0; i < pool->stream_count && !block; i++)
+		if (i != stream)
+			block = search_reached(pool, i, small, bytes, choice);
+	return block;
+}
+
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, enum pool_choice choice)
+{
+	bool small = bytes <= POOL_SMALL_BYTES;
+	struct pool_block *block = find(pool, stream, small, bytes, choice);
+	if (!block && choice == POOL_ANY)
+		block = find(pool, stream, !small, bytes, choice);
+	if (!block)
+		return NULL;
+	take_block(pool, block, bytes);
+	if (block->stream != stream)
 		change_stream(pool, block, stream);
-		return block;
-	}
-	return NULL;
+	return block;
 }

@@ -9,7 +9,10 @@
 #include "base/messages.h"
 #include "pool/bins.h"
 
-enum { TRIES = 3 }; /* tries of an allocation that its time limit does not prevent */
+enum {
+	TRIES = 3,         /* tries of an allocation that its time limit does not prevent */
+	SOON_NS = 1000000, /* a stream without work has stored its mark by then */
+};
 
 /* For code that a hit does not need. Inlined into the calls, that code would cost them
  * registers. */
@@ -69,19 +72,17 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 	return address;
 }
 
-/* A cached block; any: as of pool_pick. *status: LS_OUT_OF_MEMORY if the host has no memory. */
-static void *alloc_cached(struct pool *pool, size_t bytes, int stream, bool any, ls_status *status)
+/* A cached block. *status: LS_OUT_OF_MEMORY if the host has no memory. */
+static void *alloc_cached(struct pool *pool, size_t bytes, int stream, enum pool_choice choice,
+			  ls_status *status)
 {
 	void *address = NULL;
-	bool wanted;
 	lock_pool_acquire(&pool->lock);
 	*status = pool_prepare(pool) ? LS_OK : LS_OUT_OF_MEMORY;
 	if (*status == LS_OK) {
 		pool_settle(pool);
 		pool_merge(pool);
-		struct pool_block *block = pool_pick(pool, stream, bytes, any);
-		if (!block)
-			block = pool_pick_other(pool, stream, bytes, any, &wanted);
+		struct pool_block *block = pool_pick(pool, stream, bytes, choice);
 		if (block)
 			address = hand_out(pool, block);
 	}
@@ -89,19 +90,57 @@ static void *alloc_cached(struct pool *pool, size_t bytes, int stream, bool any,
 	return address;
 }
 
+/* Memory is at its limit: any block that is large enough, and then any segment that is still to be
+ * given back, which may last as long as operations are in flight. */
+static void *alloc_any(struct pool *pool, size_t bytes, int stream, ls_status *status)
+{
+	void *address = alloc_cached(pool, bytes, stream, POOL_ANY, status);
+	if (!address && *status == LS_OK && pool_take_back(pool, bytes, SIZE_MAX, stream) == LS_OK)
+		address = alloc_cached(pool, bytes, stream, POOL_ANY, status);
+	pool_put_marks(pool); /* for blocks that other streams may use later */
+	return address;
+}
+
+/* The driver has no more memory. Idle segments go back to it whole, if their streams are seen to be
+ * done soon. Otherwise the request may cut any block. Waits only if there is none. */
+static ls_status reclaim(struct pool *pool, size_t bytes, int stream, uint64_t moment,
+			 struct pool_patience *patience, void **out)
+{
+	uint64_t now_ns = clock_now_ns();
+	ls_status status = LS_OK;
+	pool_trim(pool, 0);
+	if (!patience->soon_ns)
+		patience->soon_ns = now_ns + SOON_NS;
+	if (now_ns < patience->soon_ns) {
+		struct pool_patience brief = *patience;
+		if (brief.deadline_ns > brief.soon_ns)
+			brief.deadline_ns = brief.soon_ns;
+		status = pool_await_memory(pool, moment, &brief);
+		patience->since_ns = brief.since_ns;
+		if (status != LS_OUT_OF_MEMORY)
+			return status;
+	}
+	*out = alloc_any(pool, bytes, stream, &status);
+	if (*out || status != LS_OK)
+		return status;
+	return pool_await_memory(pool, moment, patience);
+}
+
 static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint64_t deadline_ns,
 			      void **out)
 {
 	ls_status status;
-	bool asked = false, any = false;
+	bool asked = false;
+	enum pool_choice choice = POOL_GOOD;
 	struct pool_patience patience = {.call = "ls_device_alloc (waiting for device memory)",
 					 .deadline_ns = deadline_ns};
 	uint64_t moment = pool_moment(pool);
 	int tries = 0;
-	while ((*out = alloc_cached(pool, bytes, stream, any, &status)) == NULL && status == LS_OK) {
+	while ((*out = alloc_cached(pool, bytes, stream, choice, &status)) == NULL &&
+	       status == LS_OK) {
 		pool_put_marks(pool);
-		bool first = !any;
-		any = true;
+		bool first = choice == POOL_GOOD;
+		choice = POOL_LARGER;
 		if (first && !pool_make_room(pool, bytes))
 			continue;
 		asked = true;
@@ -109,8 +148,9 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 		if (status == LS_OUT_OF_MEMORY && first) {
 			status = LS_OK;
 		} else if (status == LS_OUT_OF_MEMORY) {
-			pool_trim(pool, 0);
-			status = pool_await_memory(pool, moment, &patience);
+			status = reclaim(pool, bytes, stream, moment, &patience, out);
+			if (*out)
+				break;
 			/* Other threads may free something all the time, and none of it of use
 			 * here. */
 			if (status == LS_OK && ++tries > TRIES && clock_now_ns() >= deadline_ns)
@@ -138,6 +178,9 @@ COLD static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handl
 		status = pool_stream_enter(pool, handle, true, &stream);
 	if (status != LS_OK)
 		return status;
+	lock_pool_acquire(&pool->lock);
+	pool->streams[stream].allocates = true;
+	lock_pool_release(&pool->lock);
 	status = alloc_slowly(pool, bytes, stream, deadline_ns, out);
 	lock_pool_acquire(&pool->lock);
 	pool->streams[stream].blocks--;

@@ -73,7 +73,8 @@ struct pool_stream {
 	bool putting; /* a thread is about to enqueue mark `issued` on the stream */
 	/* The program has no such stream, or not any more: it has reached every number. */
 	bool forgotten;
-	bool is_gone; /* the program was told that it has destroyed a stream that is needed */
+	bool is_gone;   /* the program was told that it has destroyed a stream that is needed */
+	bool allocates; /* false: it was only recorded, so it wants no blocks of others */
 	/* blocks that belong to it, and its uses of other streams' blocks */
 	uint32_t blocks;
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
@@ -134,21 +135,24 @@ void pool_add_segment(struct pool *pool, struct pool_segment *segment, int strea
 	LOCK_REQUIRES(pool);
 /* A segment that is one cached block leaves the pool. */
 void pool_remove_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool);
-static inline bool pool_is_whole(const struct pool_segment *segment)
-{
-	return segment->first->state == POOL_CACHED && !segment->first->right;
-}
-/* Merges neighbours that are cached for one stream, in all segments. */
+/* Merges cached neighbours that the same streams may use, in one segment or in all. */
+void pool_merge_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool);
 void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
-/* Takes a cached block of that stream, the best of those that it looks at, split if that is worth
- * it; its `state` is live. NULL: there is none. any: also a large block for a much smaller request;
- * then the segment of that block cannot be given back. */
-struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
+/* Which cached blocks a request may have. */
+enum pool_choice {
+	POOL_GOOD, /* those that it would use well */
+	/* also a large block for a much smaller request; then the segment of that block cannot be
+	 * given back */
+	POOL_LARGER,
+	/* also those of segments for smaller or larger requests; the search leaves out none */
+	POOL_ANY,
+};
+/* Takes a cached block that this stream may use: its own; neighbours that it may use together; that
+ * of another stream that has reached the block's number. The best of those that it looks at, split
+ * if that is worth it. The block belongs to `stream` from now on, and its `state` is live. NULL:
+ * there is none; then the streams that would have one later want marks. */
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, enum pool_choice choice)
 	LOCK_REQUIRES(pool);
-/* As pool_pick, for a block of another stream that has reached the block's number. The block
- * belongs to `stream` from now on. *wanted: there is one whose stream has not. */
-struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
-				   bool *wanted) LOCK_REQUIRES(pool);
 /* Moves the cached blocks of a stream that other streams may use to the stream `to`; wants a mark
  * for the rest. */
 void pool_hand_over(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
@@ -241,8 +245,13 @@ void pool_count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool);
 /* Gives back idle segments, so that a new one for this many bytes leaves little reserved beyond the
  * peak. False: idle segments are too few, or in use, or the driver's give waits. */
 bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;
-/* A new segment that has room for this many bytes. */
+/* A new segment that has room for this many bytes: one that was to be given back and fits well,
+ * else one of the driver. */
 LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK_AVOIDS_ALL;
+/* Takes back the smallest segment that was to be given back, of at least `bytes` and at most `most`
+ * bytes. LS_OUT_OF_MEMORY: there is none. */
+LS_CHECKED ls_status pool_take_back(struct pool *pool, size_t bytes, size_t most, int stream)
+	LOCK_AVOIDS_ALL;
 /* Gives back unwanted segments whose streams have done their work, and what is due at the gate. */
 void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;
 /* Changes whenever a block has become a cached one, a stream has reached a mark, the driver has got
@@ -252,6 +261,7 @@ uint64_t pool_moment(struct pool *pool) LOCK_AVOIDS(pool);
 struct pool_patience {
 	const char *call;
 	uint64_t since_ns; /* when it first waited; 0: it has not */
+	uint64_t soon_ns;  /* until then it waits for whole segments; 0: it has not waited */
 	uint64_t deadline_ns;
 };
 /* Waits until a stream, a launch or another thread may have freed something since `moment`; a

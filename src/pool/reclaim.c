@@ -88,47 +88,85 @@ static bool add_segment(struct pool *pool, struct pool_segment *segment, int str
 	return prepared;
 }
 
-ls_status pool_take(struct pool *pool, size_t bytes, int stream)
+/* The segment, for which `held` bytes are reserved, becomes part of the pool, for a request of
+ * `bytes`. */
+static ls_status enter_segment(struct pool *pool, struct pool_segment *segment, size_t bytes,
+			       int stream, size_t held)
 {
 	struct pool_gate *gate = pool->options.gate;
-	size_t wanted = pool_segment_bytes(bytes), reserved = 0;
-	struct pool_due *due = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
-	struct pool_segment *segment = (struct pool_segment *)due;
-	ls_status status = LS_OK;
-	if (due)
-		count_returned(pool, due->segment.bytes, reserved = due->segment.bytes);
-	else if (!reserve_bytes(pool, wanted))
-		return LS_OUT_OF_MEMORY;
-	else
-		status = ask_driver(pool, reserved = wanted, &segment);
-	if (status != LS_OK) {
-		lock_pool_acquire(&pool->lock);
-		pool->reserved -= reserved;
-		lock_pool_release(&pool->lock);
-	} else {
-		segment->small = bytes <= POOL_SMALL_BYTES;
-		if (!add_segment(pool, segment, stream, reserved)) {
-			pool_gate_give(gate, pool->options.waiter, &segment->due);
-			status = LS_OUT_OF_MEMORY;
-		}
-	}
+	segment->small =
+		bytes <= POOL_SMALL_BYTES && segment->due.segment.bytes == POOL_SEGMENT_BYTES;
+	bool added = add_segment(pool, segment, stream, held);
+	if (!added)
+		pool_gate_give(gate, pool->options.waiter, &segment->due);
 	pool_gate_tell(gate); /* a waiting thread may use or reserve the rest */
+	return added ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+ls_status pool_take_back(struct pool *pool, size_t bytes, size_t most, int stream)
+{
+	struct pool_due *due = pool_gate_take_back(pool->options.gate, pool, bytes, most);
+	if (!due)
+		return LS_OUT_OF_MEMORY;
+	size_t has = due->segment.bytes;
+	count_returned(pool, has, has);
+	return enter_segment(pool, (struct pool_segment *)due, bytes, stream, has);
+}
+
+ls_status pool_take(struct pool *pool, size_t bytes, int stream)
+{
+	size_t wanted = pool_segment_bytes(bytes);
+	struct pool_segment *segment;
+	if (pool_take_back(pool, bytes, wanted + wanted / 4, stream) == LS_OK)
+		return LS_OK;
+	if (!reserve_bytes(pool, wanted))
+		return LS_OUT_OF_MEMORY;
+	ls_status status = ask_driver(pool, wanted, &segment);
+	if (status == LS_OK)
+		return enter_segment(pool, segment, bytes, stream, wanted);
+	lock_pool_acquire(&pool->lock);
+	pool->reserved -= wanted;
+	lock_pool_release(&pool->lock);
+	pool_gate_tell(pool->options.gate); /* a waiting thread may reserve these bytes */
 	return status;
 }
 
 /* ---- back to the driver ---- */
 
+/* Wants marks for all that is cached. Neighbours merge once their streams have done their work. */
+static void want_marks(struct pool *pool, const struct pool_segment *segment) LOCK_REQUIRES(pool)
+{
+	for (const struct pool_block *block = segment->first; block; block = block->right)
+		if (block->state == POOL_CACHED &&
+		    !pool_stream_has_reached(pool, block->stream, block->number))
+			pool_want(pool, block->stream, block->number);
+}
+
+/* Whether all of the segment is cached. *done: and its streams have done their work. */
+static bool is_idle(const struct pool *pool, const struct pool_segment *segment, bool *done)
+	LOCK_REQUIRES(pool)
+{
+	*done = true;
+	for (const struct pool_block *block = segment->first; block; block = block->right) {
+		if (block->state != POOL_CACHED)
+			return false;
+		*done = *done && pool_stream_has_reached(pool, block->stream, block->number);
+	}
+	return true;
+}
+
 /* Takes out the next segment that can be given back. */
 static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
-		const struct pool_block *block = segment->first;
-		if (!segment->unwanted || !pool_is_whole(segment))
+		bool done;
+		if (!segment->unwanted || !is_idle(pool, segment, &done))
 			continue;
-		if (!pool_stream_has_reached(pool, block->stream, block->number)) {
-			pool_want(pool, block->stream, block->number);
+		if (!done) {
+			want_marks(pool, segment);
 			continue;
 		}
+		pool_merge_segment(pool, segment);
 		pool_remove_segment(pool, segment);
 		pool_count_offered(pool, segment->due.segment.bytes);
 		return segment;
@@ -151,28 +189,18 @@ void pool_give_unwanted(struct pool *pool)
 		pool_gate_give_due(pool->options.gate, pool->options.waiter);
 }
 
-/* Neighbours of different streams merge once both streams have done their work. */
-static void want_to_merge(struct pool *pool, const struct pool_segment *segment) LOCK_REQUIRES(pool)
-{
-	for (const struct pool_block *block = segment->first; block; block = block->right)
-		if (block->state == POOL_CACHED &&
-		    !pool_stream_has_reached(pool, block->stream, block->number))
-			pool_want(pool, block->stream, block->number);
-}
-
-/* The smallest segment with `bytes` that can be given back; else the largest. Segments whose stream
- * has done its work come first. */
+/* The smallest segment with `bytes` that can be given back; else the largest. Segments whose
+ * streams have done their work come first. */
 static struct pool_segment *choose_idle(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
 	struct pool_segment *best = NULL;
 	size_t best_has = 0;
 	bool best_done = false;
 	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
-		const struct pool_block *block = segment->first;
 		size_t has = segment->due.segment.bytes;
-		if (segment->unwanted || !pool_is_whole(segment))
+		bool done;
+		if (segment->unwanted || !is_idle(pool, segment, &done))
 			continue;
-		bool done = pool_stream_has_reached(pool, block->stream, block->number);
 		bool better = best_has < bytes ? has > best_has : has >= bytes && has < best_has;
 		if (done == best_done ? !better : best_done)
 			continue;
@@ -191,9 +219,10 @@ void pool_trim(struct pool *pool, size_t keep_bytes)
 	size_t kept = owned_bytes(pool);
 	struct pool_segment *segment = pool->segments;
 	for (; segment; segment = segment->next) {
+		bool done;
 		if (segment->has_unmerged)
-			want_to_merge(pool, segment);
-		if (segment->unwanted && pool_is_whole(segment))
+			want_marks(pool, segment);
+		if (segment->unwanted && is_idle(pool, segment, &done))
 			kept -= segment->due.segment.bytes;
 	}
 	while (kept > keep_bytes && (segment = choose_idle(pool, kept - keep_bytes)) != NULL) {

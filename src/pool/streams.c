@@ -51,7 +51,7 @@ static int take_slot(struct pool *pool) LOCK_REQUIRES(pool)
 		return -1;
 	if (slot == pool->stream_count)
 		pool->stream_count++;
-	stream->forgotten = stream->is_gone = false;
+	stream->forgotten = stream->is_gone = stream->allocates = false;
 	stream->wanted = stream->issued;
 	return slot;
 }

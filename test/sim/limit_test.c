@@ -34,18 +34,22 @@ static ls_status try_block(const struct rank *rank, size_t bytes, int stream, vo
 
 static void an_allocation_is_refused(struct rank *rank)
 {
-	void *first, *second, *none = &none;
+	void *first, *second, *little, *none = &none;
 	MUST(ls_device_limit(rank->group, 8 * MIB) == LS_OK);
 	MUST(try_block(rank, 4 * MIB, 0, &first) == LS_OK);
 	MUST(try_block(rank, 3 * MIB, 0, &second) == LS_OK); /* in a segment of 4 MiB */
-	MUST(try_block(rank, 512, 0, &none) == LS_OUT_OF_MEMORY && !none);
+	MUST(try_block(rank, 2 * MIB, 0, &none) == LS_OUT_OF_MEMORY && !none);
 	char said[256];
 	snprintf(said, sizeof said,
-		 "512 bytes more on device sim:%d would exceed the limit of 8388608 "
+		 "2097152 bytes more on device sim:%d would exceed the limit of 8388608 "
 		 "(ls_device_limit): 7340032 are in use, 1048576 cached",
 		 rank->rank);
 	MUST(has_said(said));
 	MUST(stats_of(rank).reserved == 8 * MIB && stats_of(rank).peak_reserved == 8 * MIB);
+	/* A small request gets a part of what is free in the large segment. */
+	MUST(try_block(rank, 512, 0, &little) == LS_OK);
+	MUST(stats_of(rank).reserved == 8 * MIB);
+	MUST(ls_device_free(rank->group, little) == LS_OK);
 	/* What is free can be had, also by another stream, in another size. */
 	MUST(ls_device_free(rank->group, first) == LS_OK);
 	MUST(ls_device_free(rank->group, second) == LS_OK);
