@@ -158,7 +158,7 @@ void ls_group_close(ls_group *group)
 			  "an open group: another thread is closing this one");
 		return;
 	}
-	if (other_thread_waits(group, all)) {
+	if (other_thread_waits(group, all) || (all && group_device_refuses_close(group->world))) {
 		unclaim(group, all);
 		return;
 	}

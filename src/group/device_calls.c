@@ -87,6 +87,19 @@ static void free_words(struct world_device *device)
 	lock_group_release(&device->lock);
 }
 
+bool group_device_refuses_close(struct world *world)
+{
+	const char *call;
+	uint32_t tid = world->device ? pool_find_caller(world->device->pool, &call) : 0;
+	if (tid == 0)
+		return false;
+	char state[96];
+	snprintf(state, sizeof state, "in use: thread %u is in %s", tid, call);
+	(void)group_bad_state("ls_group_close", "group", state,
+			      "without calls: wait until this thread has returned");
+	return true;
+}
+
 /* Memory that could not be given back stays with the driver, which is not closed then. */
 void group_device_close(struct world *world)
 {

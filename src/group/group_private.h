@@ -34,6 +34,9 @@ ls_status group_begin_collective(const char *function, ls_group *group,
 LS_CHECKED ls_status group_device_open(struct world *world, const char *name);
 /* From now on operations may use the device's memory: the waiter of the rank is final. */
 LS_CHECKED ls_status group_device_register(struct world *world);
+/* Whether a thread is in a call on the device's memory, which would go on with memory that is gone.
+ * Then a message says so. */
+bool group_device_refuses_close(struct world *world);
 /* Call when no operation is left. Blocks until the streams have done their work, up to the time
  * limit. */
 void group_device_close(struct world *world);

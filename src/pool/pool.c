@@ -108,7 +108,7 @@ static ls_status reclaim(struct pool *pool, size_t bytes, int stream, uint64_t m
 {
 	uint64_t now_ns = clock_now_ns();
 	ls_status status = LS_OK;
-	pool_trim(pool, 0);
+	pool_trim_to(pool, 0);
 	if (!patience->soon_ns)
 		patience->soon_ns = now_ns + SOON_NS;
 	if (now_ns < patience->soon_ns) {
@@ -169,8 +169,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	return status;
 }
 
-COLD static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handle,
-				    uint64_t deadline_ns, void **out)
+static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handle, uint64_t deadline_ns,
+			       void **out)
 {
 	int stream;
 	ls_status status = pool_stream_check(pool, handle);
@@ -188,6 +188,16 @@ COLD static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handl
 	return status;
 }
 
+COLD static ls_status alloc_counted(struct pool *pool, size_t bytes, void *handle,
+				    uint64_t deadline_ns, void **out)
+{
+	struct pool_caller caller;
+	pool_caller_enter(pool, &caller, "ls_device_alloc");
+	ls_status status = alloc_checked(pool, bytes, handle, deadline_ns, out);
+	pool_caller_leave(pool, &caller);
+	return status;
+}
+
 ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t deadline_ns, void **out)
 {
 	if (bytes > SIZE_MAX >> 11) {
@@ -197,7 +207,7 @@ ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t dea
 	}
 	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT_BYTES);
 	*out = alloc_fast(pool, rounded, handle);
-	return *out ? LS_OK : alloc_checked(pool, rounded, handle, deadline_ns, out);
+	return *out ? LS_OK : alloc_counted(pool, rounded, handle, deadline_ns, out);
 }
 
 /* ---- free and record ---- */
@@ -243,6 +253,8 @@ static inline void take_back(struct pool *pool, struct pool_block *block) LOCK_R
 COLD static ls_status free_slowly(struct pool *pool, void *address,
 				  void (*called)(char *out, size_t bytes))
 {
+	struct pool_caller caller;
+	pool_caller_enter(pool, &caller, "ls_device_free");
 	lock_pool_acquire(&pool->lock);
 	struct pool_block *block = pool_lookup(pool, address);
 	bool is_live = block && block->state == POOL_LIVE;
@@ -251,11 +263,15 @@ COLD static ls_status free_slowly(struct pool *pool, void *address,
 		put_pending(pool, block);
 	}
 	lock_pool_release(&pool->lock);
-	if (!is_live)
-		return refuse_block("ls_device_free", pool, address, block != NULL, called);
-	pool_put_marks(pool);
-	pool_gate_tell(pool->options.gate);
-	return LS_OK;
+	ls_status status = LS_OK;
+	if (is_live) {
+		pool_put_marks(pool);
+		pool_gate_tell(pool->options.gate);
+	} else {
+		status = refuse_block("ls_device_free", pool, address, block != NULL, called);
+	}
+	pool_caller_leave(pool, &caller);
+	return status;
 }
 
 ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, size_t bytes))
@@ -288,8 +304,8 @@ static void add_use(struct pool *pool, struct pool_block *block, int stream) LOC
 	pool->streams[stream].blocks++;
 }
 
-ls_status pool_record(struct pool *pool, void *address, void *handle,
-		      void (*called)(char *out, size_t bytes))
+static ls_status record(struct pool *pool, void *address, void *handle,
+			void (*called)(char *out, size_t bytes))
 {
 	int stream;
 	ls_status status = pool_stream_enter(pool, handle, false, &stream);
@@ -310,7 +326,25 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 	return has_room ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
-/* ---- the limit ---- */
+ls_status pool_record(struct pool *pool, void *address, void *handle,
+		      void (*called)(char *out, size_t bytes))
+{
+	struct pool_caller caller;
+	pool_caller_enter(pool, &caller, "ls_device_record");
+	ls_status status = record(pool, address, handle, called);
+	pool_caller_leave(pool, &caller);
+	return status;
+}
+
+/* ---- trim and limit ---- */
+
+void pool_trim(struct pool *pool, size_t keep_bytes)
+{
+	struct pool_caller caller;
+	pool_caller_enter(pool, &caller, "ls_device_trim");
+	pool_trim_to(pool, keep_bytes);
+	pool_caller_leave(pool, &caller);
+}
 
 void pool_limit(struct pool *pool, size_t bytes)
 {

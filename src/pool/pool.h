@@ -69,6 +69,10 @@ LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *opt
  * kernel writes to memory of others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
+/* A thread that is in a call of this pool that may wait: its id, and the name of the call. 0: there
+ * is none. */
+uint32_t pool_find_caller(struct pool *pool, const char **call) LOCK_AVOIDS(pool);
+
 /* Call for a pool that is never closed: the counters that it was given no longer belong to it. */
 void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 

@@ -2,7 +2,7 @@
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
  * streams.c: which streams there are. marks.c: how far they are. queues.c: room in their queues.
  * reclaim.c: what the driver gets back. close.c: the end. contents.c: what the pool has.
- * pool.c: the calls. */
+ * callers.c: threads that may wait here. pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
@@ -93,6 +93,13 @@ struct pool_launch_stream {
 	_Atomic uint64_t recent; /* pool_launch.recent */
 };
 
+/* A thread in a call that may wait; on its stack. */
+struct pool_caller {
+	struct pool_caller *next;
+	const char *call;
+	uint32_t tid;
+};
+
 struct pool {
 	struct pool_options options;
 	char name[32];
@@ -119,7 +126,15 @@ struct pool {
 	 * is counters->put_off, as far as others may see it. */
 	_Atomic size_t offered, returned;
 	size_t reserved LOCK_GUARDED(pool); /* bytes on their way into blocks */
+	struct pool_caller *callers LOCK_GUARDED(pool);
 };
+
+/* ---- callers.c ---- */
+
+/* Around all that a call may wait for. The pool may be closed once the thread has left. */
+void pool_caller_enter(struct pool *pool, struct pool_caller *caller, const char *call)
+	LOCK_AVOIDS(pool);
+void pool_caller_leave(struct pool *pool, const struct pool_caller *caller) LOCK_AVOIDS(pool);
 
 /* ---- blocks.c: all with the lock ---- */
 
@@ -252,6 +267,8 @@ LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK
  * bytes. LS_OUT_OF_MEMORY: there is none. */
 LS_CHECKED ls_status pool_take_back(struct pool *pool, size_t bytes, size_t most, int stream)
 	LOCK_AVOIDS_ALL;
+/* As pool_trim, for a thread that is in a call of the pool. */
+void pool_trim_to(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
 /* Gives back unwanted segments whose streams have done their work, and what is due at the gate. */
 void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;
 /* Changes whenever a block has become a cached one, a stream has reached a mark, the driver has got

@@ -211,7 +211,7 @@ static struct pool_segment *choose_idle(struct pool *pool, size_t bytes) LOCK_RE
 	return best;
 }
 
-void pool_trim(struct pool *pool, size_t keep_bytes)
+void pool_trim_to(struct pool *pool, size_t keep_bytes)
 {
 	lock_pool_acquire(&pool->lock);
 	pool_settle(pool);
@@ -259,7 +259,7 @@ bool pool_make_room(struct pool *pool, size_t bytes)
 	bool fits = before + wanted <= most;
 	/* The first trim puts marks behind streams, and idle streams store them at once. */
 	for (int i = 0; i < 2 && !fits; i++) {
-		pool_trim(pool, most > wanted ? most - wanted : 0);
+		pool_trim_to(pool, most > wanted ? most - wanted : 0);
 		lock_pool_acquire(&pool->lock);
 		fits = owned_bytes(pool) + wanted <= most;
 		lock_pool_release(&pool->lock);

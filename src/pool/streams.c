@@ -147,6 +147,8 @@ static void await_put(struct pool *pool, const struct pool_stream *stream)
 
 void pool_forget(struct pool *pool, const void *handle)
 {
+	struct pool_caller caller;
+	pool_caller_enter(pool, &caller, "ls_device_forget");
 	lock_pool_acquire(&pool->lock);
 	int slot = pool_stream_find(pool, handle);
 	pool_launches_forget(pool, handle);
@@ -158,4 +160,5 @@ void pool_forget(struct pool *pool, const void *handle)
 	if (slot >= 0)
 		await_put(pool, &pool->streams[slot]);
 	pool_gate_tell(pool->options.gate);
+	pool_caller_leave(pool, &caller);
 }
