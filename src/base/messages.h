@@ -159,10 +159,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%s: %p is no block of device %s%s"
 #define MESSAGE_DEVICE_FREED \
 	"LS-DEVICE-FREED", SETTING_LOG_ERROR, "%s: the block %p of device %s is free already%s"
-#define MESSAGE_DEVICE_CLOSE                                                                                    \
-	"LS-DEVICE-CLOSE", SETTING_LOG_WARN,                                                                    \
-		"ls_group_close: memory of device %s stays allocated (%s), because the device does not finish " \
-		"%s"
+#define MESSAGE_DEVICE_CLOSE                 \
+	"LS-DEVICE-CLOSE", SETTING_LOG_WARN, \
+		"ls_group_close: memory of device %s stays allocated (%s), because %s"
 #define MESSAGE_GROUP_SILENT                                                                          \
 	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                         \
 		"no connection to rank %s: it has ended, or a firewall blocks its port; UCX listens " \

@@ -15,7 +15,7 @@
 #include "group/arguments.h"
 #include "group/group.h"
 
-void group_close_world(struct world *world)
+void group_close_world(struct world *world, uint32_t timeout_ms)
 {
 	world_leave(world);
 	heartbeat_stop(world);
@@ -23,7 +23,7 @@ void group_close_world(struct world *world)
 	progress_thread_stop(world);
 	p2p_fini(world);
 	group_races_close(world);
-	group_device_close(world);
+	group_device_close(world, timeout_ms);
 	world->transport.keeps_segment = world->device != NULL; /* it may ring the doorbell there */
 	group_hosts_close(world);
 	/* Until here the thread that makes progress on the link ran: other hosts may have asked for
@@ -164,6 +164,7 @@ void ls_group_close(ls_group *group)
 	}
 	group_launch_close(group);
 	struct world *world = group->world;
+	uint32_t timeout_ms = group->timeout_ms;
 	if (all) {
 		failure_warn_open(world);
 		group_leave_all(world);
@@ -177,5 +178,5 @@ void ls_group_close(ls_group *group)
 		return;
 	}
 	failure_ends_await(world);
-	group_close_world(world);
+	group_close_world(world, timeout_ms);
 }

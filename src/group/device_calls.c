@@ -101,10 +101,10 @@ bool group_device_refuses_close(struct world *world)
 }
 
 /* Memory that could not be given back stays with the driver, which is not closed then. */
-void group_device_close(struct world *world)
+void group_device_close(struct world *world, uint32_t timeout_ms)
 {
 	struct world_device *device = world->device;
-	uint64_t deadline_ns = clock_deadline_ns((uint32_t)world->settings.timeout_ms);
+	uint64_t deadline_ns = clock_deadline_ns(timeout_ms);
 	if (!device)
 		return;
 	bool unused =

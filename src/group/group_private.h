@@ -39,7 +39,7 @@ LS_CHECKED ls_status group_device_register(struct world *world);
 bool group_device_refuses_close(struct world *world);
 /* Call when no operation is left. Blocks until the streams have done their work, up to the time
  * limit. */
-void group_device_close(struct world *world);
+void group_device_close(struct world *world, uint32_t timeout_ms);
 
 /* ---- launch_calls.c ---- */
 
@@ -160,9 +160,9 @@ ls_status group_op_cancel(ls_request **op);
 
 /* ---- close.c ---- */
 
-/* Frees all that the rank has, after all its groups were left, or when it could not open the
- * world. */
-void group_close_world(struct world *world);
+/* Frees all that the rank has, after all its groups were left, or when it could not open the world.
+ * timeout_ms: how long it waits for the device. */
+void group_close_world(struct world *world, uint32_t timeout_ms);
 
 /* ---- make.c: group objects ---- */
 

@@ -396,7 +396,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->progress.act = p2p_thread_run;
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
-		group_close_world(world);
+		group_close_world(world, opening->timeout_ms);
 		return status;
 	}
 	failure_note_met(world);

@@ -7,19 +7,23 @@
 #include "base/messages.h"
 #include "pool/pool_private.h"
 
-/* A stream may have work for any block of the pool, whoever was said to use it. */
-static bool all_have_reached(struct pool *pool, const uint64_t *numbers)
+/* How many streams have not reached their numbers. A stream may have work for any block of the
+ * pool, whoever was said to use it. *gone: how many of these the program has destroyed, so that
+ * nobody can tell when they have. */
+static int count_unfinished(struct pool *pool, const uint64_t *numbers, int *gone)
 {
-	bool all = true;
+	int count = 0;
+	*gone = 0;
 	lock_pool_acquire(&pool->lock);
 	for (int i = 0; i < pool->stream_count; i++) {
 		if (pool_stream_has_reached(pool, i, numbers[i]))
 			continue;
 		pool_want(pool, i, numbers[i]);
-		all = false;
+		*gone += pool->streams[i].is_gone;
+		count++;
 	}
 	lock_pool_release(&pool->lock);
-	return all;
+	return count;
 }
 
 static ls_status await_streams(struct pool *pool, struct pool_patience *patience)
@@ -30,14 +34,16 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 	for (int i = 0; i < pool->stream_count; i++)
 		numbers[i] = pool->streams[i].bins ? pool_stream_number(pool, i) : 0;
 	lock_pool_release(&pool->lock);
-	for (;;) {
+	while (status == LS_OK) {
+		int gone;
 		uint64_t moment = pool_moment(pool);
-		if (status != LS_OK ||
-		    (all_have_reached(pool, numbers) && pool_launches_are_done(pool)))
-			return status;
+		int count = count_unfinished(pool, numbers, &gone);
+		if (pool_launches_are_done(pool) && count == gone)
+			return count == 0 ? LS_OK : LS_BAD_ARGUMENT;
 		pool_put_marks(pool);
 		status = pool_wait_for_any(pool, moment, patience);
 	}
+	return status;
 }
 
 /* Call when no block is left. */
@@ -95,22 +101,39 @@ void pool_detach(struct pool *pool)
 	lock_pool_release(&pool->lock);
 }
 
-/* Names the streams and launches that the end of the pool has waited for in vain. */
-static void list_unfinished(struct pool *pool, char *out, size_t bytes)
+/* Names the streams whose work is not known to be done, and that are gone, or are not. Returns how
+ * many bytes it has written. */
+static size_t list_streams(struct pool *pool, bool gone, const char *first, char *out, size_t bytes)
 {
 	size_t used = 0;
 	out[0] = '\0';
 	lock_pool_acquire(&pool->lock);
 	for (int i = 0; i < pool->stream_count && used < bytes; i++) {
-		struct pool_stream *stream = &pool->streams[i];
-		if (!stream->bins || pool_stream_has_reached(pool, i, stream->wanted))
+		const struct pool_stream *stream = &pool->streams[i];
+		if (!stream->bins || stream->is_gone != gone ||
+		    pool_stream_has_reached(pool, i, stream->wanted))
 			continue;
-		used += (size_t)snprintf(out + used, bytes - used, "%s %p",
-					 used ? "," : "its work on streams", stream->handle);
+		used += (size_t)snprintf(out + used, bytes - used, "%s %p", used ? "," : first,
+					 stream->handle);
 	}
 	lock_pool_release(&pool->lock);
-	if (used == 0)
-		snprintf(out, bytes, "%s", "operations that are in flight");
+	return used;
+}
+
+/* Names the streams and launches for which the end of the pool has waited in vain, or could not
+ * wait. */
+static void say_unfinished(struct pool *pool, ls_status status)
+{
+	char what[512];
+	if (list_streams(pool, false, "the device does not finish its work on streams", what,
+			 sizeof what) == 0 &&
+	    list_streams(pool, true,
+			 "the program has destroyed streams without ls_device_forget, and nobody "
+			 "can tell when their work is done:",
+			 what, sizeof what) == 0)
+		snprintf(what, sizeof what, "%s",
+			 "the device does not finish operations that are in flight");
+	MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status), what);
 }
 
 ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
@@ -127,9 +150,7 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 		status = await_gives(pool, &patience);
 	}
 	if (status != LS_OK) { /* the device may still store its marks */
-		char what[512];
-		list_unfinished(pool, what, sizeof what);
-		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status), what);
+		say_unfinished(pool, status);
 		return status;
 	}
 	pool_launches_close(pool);

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 #include <sched.h>
 
+#include "base/capture.h"
+#include "base/clock.h"
 #include "job_fixture.h"
 #include "world/device.h"
 #include "world/ls_group.h"
@@ -79,10 +81,73 @@ static void a_group_is_not_closed_under_a_thread(void **state)
 	run_job(close_while_a_thread_waits, DEVICE ",free=waits");
 }
 
+/* ---- the close waits in vain ---- */
+
+static ls_group *open_alone(uint32_t timeout_ms)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .timeout_ms = timeout_ms,
+					   .device = "sim:0," DEVICE};
+	ls_group *group;
+	MUST(ls_group_open(&options, &group) == LS_OK);
+	return group;
+}
+
+static void free_a_block_of(ls_group *group, struct sim_stream *stream)
+{
+	void *block;
+	MUST(ls_device_alloc(group, ALL, stream, &block) == LS_OK);
+	MUST(ls_device_free(group, block) == LS_OK);
+}
+
+/* Long before the other limit, of the group or of LOCKSTEP_TIMEOUT_MS. */
+static void close_says(ls_group *group, const char *text)
+{
+	struct capture capture;
+	uint64_t since_ns = clock_now_ns();
+	capture_begin(&capture);
+	ls_group_close(group);
+	const char *said = capture_end(&capture);
+	if (!strstr(said, text))
+		fail_msg("not \"%s\": %s", text, said);
+	assert_true(clock_now_ns() - since_ns < UINT64_C(30000000000));
+}
+
+/* The stream was destroyed: whether its work is done, nobody can tell, however long one waits. */
+static void a_destroyed_stream_does_not_hold_up_the_close(void **state)
+{
+	(void)state;
+	ls_group *group = open_alone(60000);
+	struct sim_stream *stream;
+	MUST(sim_stream_open(lockstep_sim(), 0, &stream) == SIM_OK);
+	free_a_block_of(group, stream);
+	MUST(sim_stream_close(stream) == SIM_OK);
+	close_says(group, "(LS_BAD_ARGUMENT), because the program has destroyed streams without "
+			  "ls_device_forget");
+}
+
+static void the_close_waits_as_long_as_the_group_says(void **state)
+{
+	(void)state;
+	ls_group *group = open_alone(20);
+	struct sim_stream *stream;
+	struct rank rank = {.sim = lockstep_sim()};
+	MUST(sim_stream_open(rank.sim, 0, &stream) == SIM_OK);
+	rank.streams[0] = stream;
+	hold_stream(&rank, 0);
+	free_a_block_of(group, stream);
+	close_says(group, "(LS_TIMED_OUT), because the device does not finish its work on streams ");
+	let_go(&rank);
+	MUST(sim_stream_sync(stream) == SIM_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_group_is_not_closed_under_a_thread),
+		cmocka_unit_test(a_destroyed_stream_does_not_hold_up_the_close),
+		cmocka_unit_test(the_close_waits_as_long_as_the_group_says),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
