@@ -69,7 +69,9 @@ extern "C" {
  * holds nothing. All groups of a rank share the memory. Lockstep caches freed blocks. If the device
  * has no memory left, the call waits for blocks that streams, operations or frees in other threads
  * are about to bring back, up to the group's time limit; a signal handler does not end that. A
- * thread between ls_launch_begin and ls_launch_end does not wait. Errors, with a message:
+ * thread between ls_launch_begin and ls_launch_end does not wait. In a completion callback
+ * (ls_call_options) the call does not wait either: it returns LS_BAD_ARGUMENT if it would have to.
+ * Errors, with a message:
  * LS_OUT_OF_MEMORY (the message says who holds what, and the limit if ls_device_limit is the
  * reason; also if 64 other streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not
  * of this device), LS_UNSUPPORTED (the stream is being captured; a block that the cache has is
@@ -89,7 +91,8 @@ LS_EXPORT LS_CHECKED ls_status ls_device_free(ls_group *group, void *block);
 LS_EXPORT LS_CHECKED ls_status ls_device_record(ls_group *group, void *block, void *stream);
 
 /* Gives cached memory back to the driver, until at most keep_bytes are reserved. Lockstep gives
- * back later what streams still use, and what would make the driver wait. Errors, with a message:
+ * back later what streams still use, and what would make the driver wait; if the driver may wait in
+ * a free, a completion callback leaves all of it to later calls. Errors, with a message:
  * LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes);
 
@@ -104,7 +107,8 @@ LS_EXPORT LS_CHECKED ls_status ls_device_limit(ls_group *group, size_t bytes);
 
 /* Makes Lockstep forget `stream`. Call it before you destroy a stream that blocks of Lockstep's or
  * operations have used, when all work on it is done. May wait for another thread that is in the
- * driver. Errors, with a message: LS_BAD_ARGUMENT (no device, or `stream` is NULL). */
+ * driver. Errors, with a message: LS_BAD_ARGUMENT (no device, `stream` is NULL, or the call would
+ * have to wait in a completion callback; then the stream is not forgotten). */
 LS_EXPORT LS_CHECKED ls_status ls_device_forget(ls_group *group, void *stream);
 
 /* Bytes, unless said otherwise. live + cached + pending + put_off = reserved. */

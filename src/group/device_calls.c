@@ -163,9 +163,10 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 	/* A block from the cache costs no call of the driver, so only this asks. */
 	if (group->world->races && stream)
 		status = pool_stream_check(pool, stream);
-	return status != LS_OK ? status
-			       : pool_alloc(pool, bytes, stream_of(group, stream),
-					    clock_deadline_ns(group->timeout_ms), out);
+	if (status == LS_OK)
+		status = pool_alloc(pool, bytes, stream_of(group, stream),
+				    clock_deadline_ns(group->timeout_ms), out);
+	return status == LS_TIMED_OUT ? group_check_may_wait("ls_device_alloc") : status;
 }
 
 ls_status ls_device_free(ls_group *group, void *block)
@@ -220,7 +221,8 @@ ls_status ls_device_forget(ls_group *group, void *stream)
 	if (!stream)
 		return group_bad_state("ls_device_forget", "stream", "NULL", "not NULL");
 	wait_thread_enter(&group->waiter);
-	pool_forget(group->world->device->pool, stream);
+	if (pool_forget(group->world->device->pool, stream) == LS_TIMED_OUT)
+		return group_check_may_wait("ls_device_forget");
 	group_races_forget(group, stream);
 	return LS_OK;
 }

@@ -357,7 +357,7 @@ static void a_destroyed_stream_is_not_waited_for(void **state)
 			LS_OUT_OF_MEMORY);
 		assert_true(clock_now_ns() < until_ns);
 		device_run_all(device);
-		pool_forget(device->pool, &device->streams[1]);
+		assert_int_equal(pool_forget(device->pool, &device->streams[1]), LS_OK);
 		device_end(device);
 	}
 }

@@ -9,10 +9,12 @@
 
 #define GATE_GIVING (UINT64_C(1) << 32)
 
-/* The launches that the thread has open; those of a parent are not a forked child's. */
+/* The launches that the thread has open, and whether it is in a callback; those of a parent are not
+ * a forked child's. */
 static _Thread_local struct {
 	int count;
 	uint32_t fork_generation;
+	bool in_callback;
 } open_here;
 
 void pool_gate_init(struct pool_gate *gate)
@@ -214,6 +216,26 @@ static ls_status await_give(struct pool_gate *gate, struct waiter *waiter, uint6
 	return status;
 }
 
+static void enter_fork(void)
+{
+	if (fork_is_in(open_here.fork_generation))
+		return;
+	open_here.fork_generation = fork_generation();
+	open_here.count = 0;
+	open_here.in_callback = false;
+}
+
+void pool_gate_set_callback(bool is_in_callback)
+{
+	enter_fork();
+	open_here.in_callback = is_in_callback;
+}
+
+bool pool_gate_is_in_callback(void)
+{
+	return open_here.in_callback && fork_is_in(open_here.fork_generation);
+}
+
 ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter, uint64_t deadline_ns)
 {
 	while (atomic_fetch_add(&gate->state, 1) & GATE_GIVING) {
@@ -224,10 +246,7 @@ ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter, uint64_
 		if (status != LS_OK)
 			return status;
 	}
-	if (!fork_is_in(open_here.fork_generation)) {
-		open_here.fork_generation = fork_generation();
-		open_here.count = 0;
-	}
+	enter_fork();
 	open_here.count++;
 	return LS_OK;
 }
@@ -321,7 +340,9 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_d
 		gate->first = due;
 	gate->last = due;
 	lock_gate_release(&gate->lock);
-	if (!pool_gate_is_open_here())
+	if (pool_gate_is_in_callback())
+		pool_gate_tell(gate); /* a thread that waits may give it */
+	else if (!pool_gate_is_open_here())
 		pool_gate_give_due(gate, waiter);
 }
 

@@ -124,8 +124,13 @@ void pool_gate_end(struct pool_gate *gate);
 /* Whether the calling thread has a launch open, at any gate. */
 bool pool_gate_is_open_here(void);
 
+/* Around a callback of the program: other threads wait for what its thread has taken to make
+ * progress. So it must not wait for memory, and leaves it to others to give some back. */
+void pool_gate_set_callback(bool is_in_callback);
+bool pool_gate_is_in_callback(void);
+
 /* Gives the memory back, now or later. With a driver whose give does not wait: now. With another
- * driver: never between pool_gate_begin and pool_gate_end of the same thread. */
+ * driver: never between pool_gate_begin and pool_gate_end of the same thread, or in a callback. */
 void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 	LOCK_AVOIDS_ALL;
 /* Gives back what is due, if nothing is open or in flight. True: it has given something. */

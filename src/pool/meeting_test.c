@@ -240,7 +240,7 @@ static void a_stream_is_forgotten_while_its_mark_is_under_way(void **state)
 	void *block = take_block(device, 4 * MIB, 0), *other;
 	record_block(device, block, 1);
 	free_block(device, block); /* puts a mark */
-	pool_forget(device->pool, &device->streams[1]);
+	assert_int_equal(pool_forget(device->pool, &device->streams[1]), LS_OK);
 	device_run_all(device); /* stores it */
 	assert_ptr_equal(take_block(device, 4 * MIB, 0), block);
 	for (int i = 0; i < POOL_STREAMS - 1; i++) /* its slot is another stream's, too */
@@ -312,7 +312,7 @@ static void *free_recorded(void *block)
 
 static void *forget(void *unused)
 {
-	pool_forget(scene.device->pool, &scene.device->streams[1]);
+	assert_int_equal(pool_forget(scene.device->pool, &scene.device->streams[1]), LS_OK);
 	atomic_store(&scene.stop, true); /* the program destroys the stream */
 	return unused;
 }

@@ -117,7 +117,7 @@ static ls_status reclaim(struct pool *pool, size_t bytes, int stream, uint64_t m
 			brief.deadline_ns = brief.soon_ns;
 		status = pool_await_memory(pool, moment, &brief);
 		patience->since_ns = brief.since_ns;
-		if (status != LS_OUT_OF_MEMORY)
+		if (status != LS_OUT_OF_MEMORY && status != LS_TIMED_OUT)
 			return status;
 	}
 	*out = alloc_any(pool, bytes, stream, &status);

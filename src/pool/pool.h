@@ -80,6 +80,7 @@ void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 /* At least `bytes` bytes, aligned to 512, for work behind `stream`; the content is undefined. If
  * the device has no memory, the call waits until streams and launches that are under way have freed
  * enough, if those could, or until the deadline; a thread that has a launch open does not wait. A
+ * thread in a callback does not either: LS_TIMED_OUT, without a message, if it would have to. A
  * signal handler does not end the wait. 0 bytes: a block that holds nothing. Errors:
  * LS_OUT_OF_MEMORY (a message says who holds what, or that POOL_STREAMS other streams have blocks),
  * LS_BAD_ARGUMENT (the stream is not of this device; a message says which), LS_UNSUPPORTED (the
@@ -109,8 +110,9 @@ void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
 
 /* Call when the stream is about to be destroyed, and has done its work: the pool puts no more marks
  * behind it. Waits for a thread that is in the driver to put one. Call it for each stream that was
- * passed to the pool and that does not live as long as the pool. */
-void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
+ * passed to the pool and that does not live as long as the pool. LS_TIMED_OUT, without a message: it
+ * would wait, but is in a callback, and has done nothing. */
+LS_CHECKED ls_status pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 
 enum { POOL_USES = 64 };
 /* The bytes of a block at this address, and the streams that use it, at most `max`. Returns how

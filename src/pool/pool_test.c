@@ -345,7 +345,7 @@ static void a_stream_that_is_forgotten_gets_no_marks(void **state)
 	device->streams[1].captured = true; /* so that its mark is not put yet */
 	free_block(device, block);
 	device_run_all(device);
-	pool_forget(device->pool, &device->streams[1]);
+	assert_int_equal(pool_forget(device->pool, &device->streams[1]), LS_OK);
 	assert_ptr_equal(take_block(device, 4 * MIB, 0), block);
 	device_end(device);
 }

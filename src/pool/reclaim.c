@@ -185,7 +185,7 @@ void pool_give_unwanted(struct pool *pool)
 		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->due);
 	}
 	pool_put_marks(pool);
-	if (!pool_gate_is_open_here())
+	if (!pool_gate_is_open_here() && !pool_gate_is_in_callback())
 		pool_gate_give_due(pool->options.gate, pool->options.waiter);
 }
 
@@ -386,6 +386,8 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_pati
 		return LS_OK;
 	if (pool_gate_is_open_here() || !some)
 		return LS_OUT_OF_MEMORY;
+	if (pool_gate_is_in_callback())
+		return LS_TIMED_OUT;
 	ls_status status = pool_wait_for_any(pool, moment, patience);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }

@@ -145,20 +145,24 @@ static void await_put(struct pool *pool, const struct pool_stream *stream)
 	}
 }
 
-void pool_forget(struct pool *pool, const void *handle)
+ls_status pool_forget(struct pool *pool, const void *handle)
 {
 	struct pool_caller caller;
 	pool_caller_enter(pool, &caller, "ls_device_forget");
 	lock_pool_acquire(&pool->lock);
 	int slot = pool_stream_find(pool, handle);
-	pool_launches_forget(pool, handle);
-	if (slot >= 0) {
+	bool waits = slot >= 0 && pool->streams[slot].putting;
+	bool refused = waits && pool_gate_is_in_callback();
+	if (!refused)
+		pool_launches_forget(pool, handle);
+	if (slot >= 0 && !refused) {
 		pool->streams[slot].forgotten = true;
 		pool->puts++; /* its blocks can be used */
 	}
 	lock_pool_release(&pool->lock);
-	if (slot >= 0)
+	if (waits && !refused)
 		await_put(pool, &pool->streams[slot]);
 	pool_gate_tell(pool->options.gate);
 	pool_caller_leave(pool, &caller);
+	return refused ? LS_TIMED_OUT : LS_OK;
 }

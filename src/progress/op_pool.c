@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "pool/gate.h"
 #include "races/races.h"
 #include "progress/progress.h"
 #include "progress/warn.h"
@@ -231,7 +232,9 @@ ls_status progress_op_complete(struct ls_request *op, ls_status status)
 		bool outer = progress_in_callback; /* one may call back in another one */
 		atomic_store(&op->status_read, true);
 		progress_in_callback = true;
+		pool_gate_set_callback(true);
 		op->callback(op->callback_data, status);
+		pool_gate_set_callback(outer);
 		progress_in_callback = outer;
 	}
 	/* After this store an operation that is not from the pool may be gone: it is on the stack

@@ -142,12 +142,88 @@ static void the_close_waits_as_long_as_the_group_says(void **state)
 	MUST(sim_stream_sync(stream) == SIM_OK);
 }
 
+/* ---- in a callback ---- */
+
+struct note {
+	struct rank *rank;
+	void *block;
+	ls_status status;
+	_Atomic bool called;
+};
+
+static void alloc_all_there(void *data, ls_status status)
+{
+	struct note *note = data;
+	MUST(status == LS_OK);
+	note->status = ls_device_alloc(note->rank->group, ALL, NULL, &note->block);
+	if (note->status != LS_OK)
+		must_have_said("ls_device_alloc: the calling thread is in a completion callback");
+	atomic_store(&note->called, true);
+}
+
+static void trim_there(void *data, ls_status status)
+{
+	struct note *note = data;
+	MUST(status == LS_OK);
+	note->status = ls_device_trim(note->rank->group, 0);
+	atomic_store(&note->called, true);
+}
+
+/* The callback of an operation without a stream. It must not wait for what the device does. */
+static void call_back(struct rank *rank, ls_request_callback *callback, struct note *note)
+{
+	int32_t one = 1, sum;
+	*note = (struct note){.rank = rank};
+	struct ls_call_options options = {
+		.size = sizeof options, .callback = callback, .callback_data = note};
+	MUST(ls_allreduce(rank->group, &one, &sum, 1, LS_INT32, LS_SUM, &options) == LS_OK);
+	uint64_t until_ns = clock_now_ns() + UINT64_C(20000000000);
+	while (!atomic_load(&note->called) && clock_now_ns() < until_ns)
+		sched_yield();
+	MUST(atomic_load(&note->called));
+}
+
+static void call_in_callbacks(struct rank *rank)
+{
+	struct ls_device_stats stats = {.size = sizeof stats};
+	struct note note;
+	call_back(rank, alloc_all_there, &note);
+	MUST(note.status == LS_OK && note.block != NULL);
+	MUST(ls_device_free(rank->group, note.block) == LS_OK);
+	call_back(rank, alloc_all_there, &note); /* from the cache */
+	MUST(note.status == LS_OK && note.block != NULL);
+	MUST(ls_device_free(rank->group, note.block) == LS_OK);
+	use_memory_up(rank);
+	call_back(rank, alloc_all_there, &note);
+	MUST(note.status == LS_BAD_ARGUMENT && note.block == NULL);
+	let_go(rank);
+	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
+	/* With a driver that waits for the device, nothing is given back. */
+	alloc_all(rank);
+	hold_stream(rank, 1);
+	call_back(rank, trim_there, &note);
+	call_back(rank, trim_there, &note);
+	MUST(note.status == LS_OK);
+	let_go(rank);
+	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
+	alloc_all(rank);
+	MUST(ls_device_stats(rank->group, &stats) == LS_OK && stats.reserved == ALL);
+}
+
+static void a_callback_does_not_wait(void **state)
+{
+	(void)state;
+	run_job(call_in_callbacks, DEVICE ",free=at_once");
+	run_job(call_in_callbacks, DEVICE ",free=waits");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_group_is_not_closed_under_a_thread),
 		cmocka_unit_test(a_destroyed_stream_does_not_hold_up_the_close),
 		cmocka_unit_test(the_close_waits_as_long_as_the_group_says),
+		cmocka_unit_test(a_callback_does_not_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
