@@ -131,6 +131,7 @@ ls_status net_connect(struct link *link, bool *done)
 	net->is_connected = true;
 	net_stop_listening(net);
 	net_guard_sockets(net);
+	net_stop_hearing(net);
 	for (int q = 0; q < link->size; q++)
 		net_attend(&net->peers[q]); /* peers that were ready first may have sent */
 	return LS_OK;

@@ -26,8 +26,10 @@
 	CALL(ucp_worker_arm)                 \
 	CALL(ucp_worker_create)              \
 	CALL(ucp_worker_destroy)             \
+	CALL(ucp_worker_get_address)         \
 	CALL(ucp_worker_get_efd)             \
 	CALL(ucp_worker_progress)            \
+	CALL(ucp_worker_release_address)     \
 	CALL(ucp_worker_set_am_recv_handler) \
 	CALL(ucs_status_string)
 

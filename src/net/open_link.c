@@ -168,11 +168,13 @@ static ls_status make_worker(struct net *net)
 		 .arg = net},
 	};
 	const struct net_library *ucx = net->ucx;
+	net_note_listeners(net);
 	ucs_status_t status = ucx->ucp_worker_create(net->context, &params, &net->worker);
 	if (status != UCS_OK) {
 		net->worker = NULL;
 		return say_failed(net, "ucp_worker_create", status);
 	}
+	net_find_listener(net);
 	for (int i = 0; i < 2 && status == UCS_OK; i++)
 		status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handlers[i]);
 	if (status == UCS_OK)

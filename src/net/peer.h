@@ -123,6 +123,16 @@ struct net_peer {
 	struct net_in ring[NET_ROOM]; /* [position % NET_ROOM] */
 };
 
+/* Where this process listens at the host's address. Ports are as in addresses. */
+struct net_ports {
+	uint64_t old[(UINT16_MAX + 1) / 64]; /* before the worker was made, a bit for each port */
+	uint16_t tcp;                        /* UCX's TCP, for its data; 0: not known */
+	int found;                           /* ports that may be this one */
+	/* While it is sought: the worker's address, in which the port is somewhere. */
+	const unsigned char *worker;
+	size_t worker_bytes;
+};
+
 struct net {
 	struct link link;
 	struct net_options options;
@@ -140,6 +150,7 @@ struct net {
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
 	uint64_t dropped;
+	struct net_ports ports;
 	int mark_count, marks[RANKS_WORLD_MAX]; /* of fork_close_in_child */
 	struct net_peer peers[];
 };
@@ -213,6 +224,12 @@ ls_status net_connect(struct link *link, bool *done);
 void net_guard_sockets(struct net *net);
 /* Before they are closed. */
 void net_release_sockets(struct net *net);
+/* Before the worker is made, and after: finds where UCX's TCP listens. */
+void net_note_listeners(struct net *net);
+void net_find_listener(struct net *net);
+/* Once all peers are connected: nobody can connect to UCX's TCP any more, and what strangers send
+ * who have connected before, and said nothing, does not arrive. Touches no other sockets. */
+void net_stop_hearing(struct net *net);
 
 /* ---- send.c ---- */
 

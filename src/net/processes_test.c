@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -106,6 +109,86 @@ static void no_connection_is_made_later(void **state)
 	(void)state;
 	start(&job, 4, exchange);
 	end(&job, -1);
+}
+
+/* ---- strangers ---- */
+
+enum { FDS = 256, STRANGERS = 4 };
+
+/* Of one rank: what the program itself listens at, and connections to all else that listens. */
+static struct {
+	int own[2], strangers[STRANGERS], count;
+} hall;
+
+static int listen_here(void)
+{
+	const struct sockaddr_in any = {.sin_family = AF_INET,
+					.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any) == 0);
+	MUST(listen(fd, SOMAXCONN) == 0);
+	return fd;
+}
+
+static int connect_to(int listening, int flags)
+{
+	struct sockaddr_in at;
+	int fd = socket(AF_INET, SOCK_STREAM | flags, 0);
+	MUST(fd >= 0 && rank_listens(listening, &at));
+	int rc = connect(fd, (const struct sockaddr *)&at, sizeof at);
+	MUST(rc == 0 || errno == EINPROGRESS);
+	return fd;
+}
+
+static void knock(int rank)
+{
+	struct sockaddr_in at;
+	(void)rank;
+	hall.own[1] = listen_here();
+	for (int fd = 0; fd < FDS; fd++)
+		if (rank_listens(fd, &at) && fd != hall.own[0] && fd != hall.own[1]) {
+			MUST(hall.count < STRANGERS);
+			hall.strangers[hall.count++] = connect_to(fd, 0);
+		}
+}
+
+/* Nobody reaches UCX any more, and everybody the program's own sockets. */
+static void close_doors(struct rank *rank)
+{
+	/* UCX's number of TCP, and a header that it does not expect */
+	uint64_t bad[32] = {UINT64_C(0xcafebabe12345678), UINT64_MAX, UINT64_MAX};
+	struct sockaddr_in at;
+	rank_meet(rank, 2);
+	MUST(hall.count > 0);
+	for (int i = 0; i < hall.count; i++)
+		MUST(send(hall.strangers[i], bad, sizeof bad, MSG_NOSIGNAL) > 0 || errno == EPIPE ||
+		     errno == ECONNRESET);
+	for (int fd = 0; fd < FDS; fd++) {
+		struct sock_filter filter[4];
+		socklen_t count = 4;
+		if (!rank_listens(fd, &at))
+			continue;
+		MUST(getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, filter, &count) == 0);
+		bool own = fd == hall.own[0] || fd == hall.own[1];
+		MUST(own ? count == 0 : count == 1 && filter[0].code == BPF_RET && filter[0].k == 0);
+		struct pollfd poll_fd = {.fd = connect_to(fd, SOCK_NONBLOCK), .events = POLLOUT};
+		MUST(poll(&poll_fd, 1, own ? -1 : 100) == own);
+		MUST(close(poll_fd.fd) == 0);
+	}
+	rank_exchange(rank, rank->peers, 0, 200);
+	rank_meet(rank, 3);
+}
+
+static void strangers_reach_no_rank(void **state)
+{
+	struct job job;
+	(void)state;
+	hall.own[0] = listen_here();
+	make(&job, 3);
+	job.shared->opened = knock;
+	start_ranks(&job, close_doors, true);
+	end(&job, -1);
+	close(hall.own[0]);
 }
 
 /* ---- ranks that leave ---- */
@@ -384,6 +467,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_connection_is_made_later),
+		cmocka_unit_test(strangers_reach_no_rank),
 		cmocka_unit_test(a_rank_may_leave_while_another_connects),
 		cmocka_unit_test(what_was_flushed_arrives),
 		cmocka_unit_test(a_death_ends_transfers),

@@ -6,6 +6,7 @@
 #define NET_RANK_FIXTURE_H
 
 #include <dirent.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,7 +34,9 @@ struct shared {
 	_Atomic uint32_t has_address[RANK_MAX], step[RANK_MAX];
 	unsigned peers[RANK_MAX]; /* bit q: rank q is one; 0: all others are */
 	bool late[RANK_MAX];      /* connects once rank 1 has come to step 2 */
-	_Atomic uint64_t at_ns;   /* when something happened that is timed */
+	/* Called when the rank has opened its link, before it connects; NULL: nothing. */
+	void (*opened)(int rank);
+	_Atomic uint64_t at_ns; /* when something happened that is timed */
 };
 
 struct rank {
@@ -149,6 +152,8 @@ static inline void rank_connect(struct rank *out, struct shared *shared, int ran
 	MUST(net_open(&options, &out->link) == LS_OK);
 	out->link->events = (struct link_events){out, rank_arrived, rank_word, rank_done, rank_lost};
 	net_address(out->link, &shared->addresses[rank]);
+	if (shared->opened)
+		shared->opened(rank);
 	atomic_store(&shared->has_address[rank], 1);
 	for (int q = 0; q < size; q++) {
 		while (!atomic_load(&shared->has_address[q]))
@@ -250,6 +255,16 @@ static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64
 	memmove(rank->kept_from, rank->kept_from + peers,
 		(size_t)rank->kept_count * sizeof rank->kept_from[0]);
 	free(from);
+}
+
+/* Whether the socket of this process listens, as out says. */
+static inline bool rank_listens(int fd, struct sockaddr_in *out)
+{
+	socklen_t bytes = sizeof *out, listens_bytes = sizeof(int);
+	int listens = 0;
+	*out = (struct sockaddr_in){.sin_family = AF_UNSPEC};
+	return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_bytes) == 0 && listens &&
+	       getsockname(fd, (struct sockaddr *)out, &bytes) == 0 && out->sin_family == AF_INET;
 }
 
 /* Sockets of this process to networks. None has the kernel look whether its peer lives. UCX also

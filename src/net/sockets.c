@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who holds the connections of this rank. Peers notice the end of a rank by the end of its
- * connections. But UCX's sockets are not close-on-exec: a program that the rank has started, a
- * child that it has forked, and the program that it becomes by exec would hold them. So this
- * process's sockets are marked, and children close their copies. UCX has several sockets for each
- * connection; it is enough to find the one that leads from where one rank listens. */
+ * Who holds the connections of this rank, and who can still connect. Peers notice the end of a rank
+ * by the end of its connections. But UCX's sockets are not close-on-exec: a program that the rank
+ * has started, a child that it has forked, and the program that it becomes by exec would hold them.
+ * So this process's sockets are marked, and children close their copies. UCX has several sockets
+ * for each connection; it is enough to find the one that leads from where one rank listens. */
 #include "net/peer.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,24 +54,136 @@ static bool is_connection(const struct net *net, int fd)
 	return found;
 }
 
-void net_guard_sockets(struct net *net)
+static void guard(struct net *net, int fd)
+{
+	if (!is_connection(net, fd))
+		return;
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	int mark = net->mark_count < RANKS_WORLD_MAX ? fork_close_in_child(fd) : -1;
+	if (mark >= 0)
+		net->marks[net->mark_count++] = mark;
+}
+
+static void each_descriptor(struct net *net, void (*act)(struct net *net, int fd))
 {
 	DIR *descriptors = opendir("/proc/self/fd");
-	for (const struct dirent *entry; descriptors && (entry = readdir(descriptors));) {
-		int fd = (int)strtol(entry->d_name, NULL, 10);
-		if (entry->d_name[0] == '.' || !is_connection(net, fd))
-			continue;
-		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-		int mark = net->mark_count < RANKS_WORLD_MAX ? fork_close_in_child(fd) : -1;
-		if (mark >= 0)
-			net->marks[net->mark_count++] = mark;
-	}
+	for (const struct dirent *entry; descriptors && (entry = readdir(descriptors));)
+		if (entry->d_name[0] != '.')
+			act(net, (int)strtol(entry->d_name, NULL, 10));
 	if (descriptors)
 		closedir(descriptors);
+}
+
+void net_guard_sockets(struct net *net)
+{
+	each_descriptor(net, guard);
 }
 
 void net_release_sockets(struct net *net)
 {
 	while (net->mark_count > 0)
 		fork_forget(net->marks[--net->mark_count]);
+}
+
+/* ---- who can connect ---- */
+
+/* UCX's TCP listens as long as its worker lives, and ends the process when somebody sends there
+ * what it does not expect. UCX has no function that ends this, and does not bear it if another
+ * closes or shuts the socket. But the kernel can drop what comes to the socket. */
+
+/* What peers have sent at least on each connection when all are connected. */
+enum { GREETING_BYTES = 48 };
+
+/* The port, as in addresses, if the socket listens at the host's address; else 0. */
+static uint16_t port_of_listener(const struct net *net, int fd)
+{
+	union end here;
+	struct net_address host = net->host;
+	int listens = 0;
+	socklen_t here_bytes = sizeof here, bytes = sizeof listens;
+	memset(&here, 0, sizeof here);
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens ||
+	    getsockname(fd, &here.any, &here_bytes) != 0)
+		return 0;
+	/* The port is at the same place in both families. */
+	memcpy(host.data + offsetof(struct sockaddr_in, sin_port), &here.four.sin_port, 2);
+	return is_at(&here, &host) ? here.four.sin_port : 0;
+}
+
+static void note_port(struct net *net, int fd)
+{
+	uint16_t port = port_of_listener(net, fd);
+	net->ports.old[port / 64] |= UINT64_C(1) << port % 64;
+}
+
+void net_note_listeners(struct net *net)
+{
+	each_descriptor(net, note_port);
+}
+
+static bool contains(const unsigned char *bytes, size_t size, uint16_t port)
+{
+	for (size_t i = 0; i + sizeof port <= size; i++)
+		if (memcmp(bytes + i, &port, sizeof port) == 0)
+			return true;
+	return false;
+}
+
+static void find_port(struct net *net, int fd)
+{
+	uint16_t port = port_of_listener(net, fd);
+	if (port == 0 || net->ports.old[port / 64] >> port % 64 & 1 ||
+	    !contains(net->ports.worker, net->ports.worker_bytes, port))
+		return;
+	net->ports.found++;
+	net->ports.tcp = port;
+}
+
+void net_find_listener(struct net *net)
+{
+	ucp_address_t *address;
+	size_t bytes;
+	/* Where UCX chooses the devices it may still be making connections through others. */
+	if (!net->device[0] ||
+	    net->ucx->ucp_worker_get_address(net->worker, &address, &bytes) != UCS_OK)
+		return;
+	net->ports.worker = (const unsigned char *)address;
+	net->ports.worker_bytes = bytes;
+	each_descriptor(net, find_port);
+	net->ports.worker = NULL;
+	net->ucx->ucp_worker_release_address(net->worker, address);
+	/* Another thread of the program may have begun to listen just now. */
+	if (net->ports.found != 1)
+		net->ports.tcp = 0;
+}
+
+/* Whether the socket is a connection to where UCX listens, over which no rank has said anything. */
+static bool is_strange(const struct net *net, int fd)
+{
+	union end here;
+	struct net_address host = net->host;
+	struct tcp_info info;
+	socklen_t here_bytes = sizeof here, bytes = sizeof info;
+	memset(&here, 0, sizeof here);
+	memset(&info, 0, sizeof info);
+	memcpy(host.data + offsetof(struct sockaddr_in, sin_port), &net->ports.tcp, 2);
+	return getsockname(fd, &here.any, &here_bytes) == 0 &&
+	       (is_at(&here, &net->address) || is_at(&here, &host)) &&
+	       getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+	       bytes >= offsetof(struct tcp_info, tcpi_bytes_received) + 8 &&
+	       info.tcpi_bytes_received < GREETING_BYTES;
+}
+
+static void deafen(struct net *net, int fd)
+{
+	struct sock_filter drop = {.code = BPF_RET | BPF_K, .k = 0}; /* keeps 0 bytes of a packet */
+	const struct sock_fprog program = {.len = 1, .filter = &drop};
+	if (port_of_listener(net, fd) == net->ports.tcp || is_strange(net, fd))
+		(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+void net_stop_hearing(struct net *net)
+{
+	if (net->ports.tcp)
+		each_descriptor(net, deafen);
 }
