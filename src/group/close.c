@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "failure/failure.h"
 #include "heartbeat/heartbeat.h"
 #include "p2p/p2p.h"
@@ -39,7 +40,11 @@ void group_close_world(struct world *world, uint32_t timeout_ms)
 	else
 		memory_fini(&world->memory);
 	trace_fini(&world->trace);
-	if (world->control_fd >= 0)
+	/* A child has closed what is marked when it was forked. */
+	bool holds = world->control_mark < 0 || fork_is_in(world->fork_generation);
+	if (holds && world->control_mark >= 0)
+		fork_forget(world->control_mark);
+	if (holds && world->control_fd >= 0)
 		close(world->control_fd);
 	lock_group_fini(&world->lock);
 	if (!world->device)

@@ -367,6 +367,10 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	rendezvous_part(map->meeting, status, status == LS_INTERRUPTED ? "" : message_last());
 	if (map->meeting)
 		rendezvous_leave(map->meeting, &world->control_fd);
+	/* No other job is to meet here while this one runs, but at once when this process has
+	 * ended, whatever it has forked. */
+	if (opening->place.serve && world->control_fd >= 0)
+		world->control_mark = fork_close_in_child(world->control_fd);
 	free(map);
 	return status;
 }
@@ -383,7 +387,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->fork_generation = fork_generation();
 	world->rank = opening->place.rank;
 	world->size = opening->place.world_size;
-	world->control_fd = -1;
+	world->control_fd = world->control_mark = -1;
 	world->resumes = opening->resumes;
 	world->keeps_memory = opening->keeps_memory;
 	world->table = opening->table;

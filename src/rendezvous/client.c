@@ -99,6 +99,8 @@ static ls_status send_hello(struct rendezvous_client *client)
 	else if (client->deadline_ns > now_ns)
 		remaining_ms = (client->deadline_ns - now_ns) / 1000000;
 	rendezvous_hello_fill(hello, client->place, &self, remaining_ms);
+	if (client->remote)
+		memset(&hello->secret, 0, sizeof hello->secret);
 	if (client->remote && !auth_nonce(hello->nonce)) {
 		rendezvous_text_add(client->text, "no random numbers from the system: %m");
 		return LS_SYSTEM;

@@ -70,6 +70,7 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 	say_count(text, silent, "said nothing that Lockstep understands");
 	say_count(text, server->other_users, "came from processes of another user");
 	say_count(text, server->other_versions, "came from another version of Lockstep");
+	say_count(text, server->other_jobs, "came from ranks of another job at the same address");
 	say_count(text, server->unproved, "did not prove that they know the secret of this job");
 	say_count(text, server->unasked,
 		  "came from other hosts, while this process has no secret (LOCKSTEP_SECRET_FILE)");

@@ -24,6 +24,14 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 			    server->where, mine.version, mine.protocol);
 }
 
+/* Two jobs at one port look like one whose ranks come twice. */
+static void say_ports(const struct rendezvous_server *server, char *text)
+{
+	if (server->place.tcp)
+		rendezvous_text_add(text, ". If they are of two jobs, give each job a MASTER_PORT of "
+					  "its own");
+}
+
 static const struct auth_session *session_of(const struct server_connection *connection)
 {
 	return connection->challenged ? &connection->session : NULL;
@@ -120,6 +128,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 				    "pid %d: give each its own RANK, 0 to %d",
 				    server->where, rank, hello->world_size,
 				    server->table.ranks[rank].pid, pid, hello->world_size - 1);
+		say_ports(server, text);
 		rendezvous_fail(server, LS_DUPLICATE_RANK);
 	} else {
 		admit_connection(server, connection, hello);
@@ -147,6 +156,7 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
 					    server->table.ranks[rank].pid);
 		rendezvous_text_add(text, ": a rank can join a job only once");
+		say_ports(server, text);
 		rendezvous_tell_answer(server, connection->fd, session_of(connection),
 				       LS_DUPLICATE_RANK, text);
 	}
@@ -220,6 +230,36 @@ static void refuse_remote(struct rendezvous_server *server, struct server_connec
 	rendezvous_connection_end(connection);
 }
 
+/* Whether the hello is of this server's job, as far as that can be known. If not, refuses this
+ * connection alone: the ranks of this job may still come. */
+static bool is_of_this_job(struct rendezvous_server *server, struct server_connection *connection,
+			   const struct wire_hello *hello)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	struct auth_tag secret;
+	bool same_launch = hello->launch == server->place.launch;
+
+	rendezvous_secret_tag(&server->place, &secret);
+	/* Of another host only the proof tells. */
+	if (same_launch &&
+	    (connection->remote || memcmp(&secret, &hello->secret, sizeof secret) == 0))
+		return true;
+	rendezvous_text_holder(text, server->holder, getpid());
+	rendezvous_text_add(text, " at %s and rank %d (pid %d) ", server->where, hello->head.rank,
+			    hello->head.pid);
+	rendezvous_text_add(
+		text, same_launch ? "do not have the same secret, so they are of two jobs: give "
+				    "each job a MASTER_PORT of its own, and all ranks of one job "
+				    "the same LOCKSTEP_SECRET_FILE, or none"
+				  : "were started by two launchers, so they are of two jobs: give "
+				    "each job a MASTER_PORT of its own");
+	rendezvous_tell_answer(server, connection->fd, session_of(connection), LS_UNTRUSTED_PEER,
+			       text);
+	server->other_jobs++;
+	rendezvous_connection_end(connection);
+	return false;
+}
+
 static void challenge_connection(struct rendezvous_server *server,
 				 struct server_connection *connection,
 				 const struct wire_hello *hello)
@@ -256,6 +296,8 @@ void rendezvous_handle_proof(struct rendezvous_server *server, struct server_con
 	if (!auth_verify(&connection->session, AUTH_CLIENT, 0, "", 0, &proof->tag)) {
 		server->unproved++;
 		rendezvous_connection_end(connection);
+	} else if (!is_of_this_job(server, connection, &hello)) {
+		return;
 	} else if (server->state != SERVER_MEETING) {
 		tell_latecomer(server, connection, hello.head.rank);
 	} else {
@@ -273,7 +315,8 @@ void rendezvous_handle_hello(struct rendezvous_server *server, struct server_con
 		challenge_connection(server, connection, hello);
 		return;
 	}
-	if (!is_of_this_user(server, connection, &hello->uid, &pid, &peer))
+	if (!is_of_this_user(server, connection, &hello->uid, &pid, &peer) ||
+	    !is_of_this_job(server, connection, hello))
 		return;
 	if (!server->place.tcp)
 		hello->head.pid = pid; /* 0: a process that this one cannot see */

@@ -228,6 +228,7 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	meeting->place = *place;
 	meeting->self = *self;
 	meeting->size = place->world_size;
+	meeting->door = -1;
 	struct rendezvous_client *client = &meeting->client;
 	client->place = &meeting->place;
 	client->self = &meeting->self;
@@ -245,7 +246,8 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 		return status;
 	}
 	meeting->gathers = rendezvous_has_hosts(out);
-	if (!meeting->gathers) {
+	if (!meeting->gathers && meeting->server) {
+		meeting->door = rendezvous_server_take_door(meeting->server);
 		rendezvous_server_close(meeting->server);
 		meeting->server = NULL;
 	}
@@ -292,6 +294,10 @@ void rendezvous_leave(struct rendezvous_meeting *meeting, int *control)
 		client->fd = -1;
 	}
 	rendezvous_close_fd(&client->fd);
+	if (meeting->server)
+		meeting->door = rendezvous_server_take_door(meeting->server);
+	if (meeting->door >= 0)
+		*control = meeting->door;
 	rendezvous_server_close(meeting->server);
 	free(meeting);
 }

@@ -160,6 +160,9 @@ const unsigned char *rendezvous_server_cards(const struct rendezvous_server *ser
 /* After that, once: tells all ranks how their connecting ended here. */
 void rendezvous_server_part(struct rendezvous_server *server, ls_status status, const char *reason);
 
+/* The server, which is to serve no more, gives its listening socket away if it has a port; -1. */
+int rendezvous_server_take_door(struct rendezvous_server *server);
+
 /* ---- meet.c ---- */
 
 /* A rank 0 that serves has a server for as long as the meeting needs one; other ranks have a
@@ -170,6 +173,7 @@ struct rendezvous_meeting {
 	int size;
 	bool gathers; /* rendezvous_gather is to come */
 	bool hears;   /* rank 0 is to tell how its connecting ended */
+	int door;     /* of a server that is gone: its listening socket; -1: none */
 	struct rendezvous_server *server;
 	struct rendezvous_client client;
 };

@@ -203,6 +203,8 @@ static ls_status find_torchrun_hosts(const struct settings_launch *launch,
 		return LS_BAD_ARGUMENT;
 	}
 	out->port = (uint16_t)(launch->master_port + 1);
+	/* The number of the restart may differ from host to host. */
+	out->launch = rendezvous_hash(launch->run_id ? launch->run_id : "");
 	return rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text);
 }
 
@@ -254,12 +256,9 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 
 /* One port for all tasks of a step, below the ports that systems give to clients. If it is taken,
  * the job fails with an error that names it. */
-static uint16_t slurm_port(const struct settings_slurm *slurm)
+static uint16_t slurm_port(uint64_t launch)
 {
-	char name[64];
-
-	snprintf(name, sizeof name, "%lld.%lld", (long long)slurm->job, (long long)slurm->step);
-	return (uint16_t)(SLURM_PORT_FIRST + rendezvous_hash(name) % SLURM_PORTS);
+	return (uint16_t)(SLURM_PORT_FIRST + launch % SLURM_PORTS);
 }
 
 /* Task 0 is on the first host of its step, unless the distribution is arbitrary. */
@@ -268,10 +267,13 @@ static ls_status find_slurm_hosts(const struct settings_launch *launch,
 {
 	static const char from[] = "the first node of SLURM_STEP_NODELIST";
 	const char *list = launch->slurm.nodes ? launch->slurm.nodes : "";
-	char first[RENDEZVOUS_NAME_BYTES];
+	char first[RENDEZVOUS_NAME_BYTES], step[64];
 
-	out->port = launch->master_port != -1 ? (uint16_t)launch->master_port
-					      : slurm_port(&launch->slurm);
+	snprintf(step, sizeof step, "%lld.%lld", (long long)launch->slurm.job,
+		 (long long)launch->slurm.step);
+	out->launch = rendezvous_hash(step);
+	out->port =
+		launch->master_port != -1 ? (uint16_t)launch->master_port : slurm_port(out->launch);
 	if (launch->master_addr)
 		return rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text);
 	if (!rendezvous_first_host(list, first)) {
@@ -356,7 +358,7 @@ ls_status rendezvous_read_secret(const char *file, bool trusts, struct rendezvou
 			"this network");
 		return LS_UNTRUSTED_PEER;
 	}
-	if (rendezvous_place_is_loopback(place) || (!file && !trusts))
+	if (!place->tcp || (!file && (!trusts || rendezvous_place_is_loopback(place))))
 		return LS_OK;
 	status = file ? auth_token_read(file, &place->token) : auth_token_open(&place->token);
 	place->has_token = status == LS_OK;

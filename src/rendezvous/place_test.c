@@ -209,13 +209,21 @@ static void test_addresses(void **state)
 	}
 }
 
-/* Only where another host can come is there a need for a secret. */
+/* Only where another host can come is there a need for a secret. But one that is there tells jobs
+ * apart at any port. */
 static void test_secrets(void **state)
 {
 	(void)state;
 	struct rendezvous_place place = {.tcp = true, .address = "127.0.0.1", .port = 1};
-	assert_int_equal(rendezvous_read_secret("/nowhere", false, &place), LS_OK);
+	struct rendezvous_place name = {.address = "name"};
+	assert_int_equal(rendezvous_read_secret("/nowhere", false, &name), LS_OK);
+	assert_false(name.has_token);
+	assert_int_equal(rendezvous_read_secret(NULL, true, &place), LS_OK);
 	assert_false(place.has_token);
+	listen_in();
+	assert_int_equal(rendezvous_read_secret("/nowhere", false, &place), LS_BAD_ARGUMENT);
+	listen_out();
+	check_said(FIXTURE_WORDS("/nowhere", "LS-AUTH-SECRET"));
 	snprintf(place.address, sizeof place.address, "10.0.0.1");
 	assert_int_equal(rendezvous_read_secret(NULL, false, &place), LS_OK);
 	assert_false(place.has_token);
@@ -282,11 +290,16 @@ static void test_torchrun_on_hosts(void **state)
 	assert_true(place.serve);
 	assert_string_equal(place.address, "10.1.2.3");
 	assert_int_equal(place.port, 29501);
+	assert_true(place.launch != 0);
 	launch.rank = 3;
 	assert_false(find(&launch).serve);
 
+	/* The agents of two hosts may have restarted their ranks differently often. */
 	launch.restart_count = 2;
 	assert_int_equal(find(&launch).port, 29501);
+	assert_int_equal(find(&launch).launch, place.launch);
+	launch.run_id = "another";
+	assert_true(find(&launch).launch != place.launch);
 	launch.master_port = 65535;
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT is 65535"));
 	launch.master_port = 29500;
@@ -320,6 +333,10 @@ static void test_srun(void **state)
 	assert_in_range(place.port, 20000, 31999);
 	launch.slurm.rank = 3;
 	assert_int_equal(find(&launch).port, place.port);
+	assert_int_equal(find(&launch).launch, place.launch);
+	launch.slurm.step = 3;
+	assert_true(find(&launch).launch != place.launch);
+	launch.slurm.step = 2;
 	launch.slurm.step = 3;
 	assert_int_not_equal(find(&launch).port, place.port);
 	listen_in();

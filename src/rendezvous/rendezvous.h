@@ -53,6 +53,8 @@ struct rendezvous_place {
 	 * part. */
 	bool has_token;
 	struct auth_token token;
+	/* Which start of torchrun or srun this is, the same on all ranks; 0: not known. */
+	uint64_t launch;
 };
 
 /* Finds the place: from `rendezvous` ("unix:NAME" or "tcp:127.0.0.1:PORT", then with rank and
@@ -71,8 +73,9 @@ LS_CHECKED ls_status rendezvous_find(const char *rendezvous, int rank, int world
 				     const struct settings_launch *launch,
 				     struct rendezvous_place *out);
 
-/* Before the meeting: reads the secret of the job, if other hosts can reach the place and the user
- * has named a file (else, with `trusts`, takes the one that everybody knows). Without a secret only
+/* Before the meeting: reads the secret of the job, if the place is a port and the user has named a
+ * file (else, with `trusts`, takes the one that everybody knows, if other hosts can reach the
+ * place). Ranks whose secrets differ are of different jobs, also on one host. Without a secret only
  * ranks of this host can take part, which the meeting finds out. Errors: as auth_token_read;
  * LS_UNTRUSTED_PEER, with a message, if the launcher has said that there are several hosts. */
 LS_CHECKED ls_status rendezvous_read_secret(const char *file, bool trusts,
@@ -182,10 +185,11 @@ int rendezvous_ear(const struct rendezvous_meeting *meeting);
  * word; LS_UNTRUSTED_PEER, something else came, or it is not signed as the job's secret would. */
 LS_CHECKED ls_status rendezvous_hear(struct rendezvous_meeting *meeting);
 
-/* Ends this rank's part, and frees it; NULL is allowed. *control: the connection to the launcher
- * (non-blocking), owned by the caller; -1 if rank 0 served. With several hosts and without
- * rendezvous_gather this rank has ended for the others, who get LS_RANK_MISSING, or LS_NO_MASTER if
- * it served. */
+/* Ends this rank's part, and frees it; NULL is allowed. *control, owned by the caller: the
+ * connection to the launcher (non-blocking). If rank 0 has served at a port, and nothing failed,
+ * its listening socket: while the caller keeps it, no other job can meet there. Else -1. With
+ * several hosts and without rendezvous_gather this rank has ended for the others, who get
+ * LS_RANK_MISSING, or LS_NO_MASTER if it served. */
 void rendezvous_leave(struct rendezvous_meeting *meeting, int *control);
 
 /* ---- the server, for the launcher, which has an event loop of its own ---- */

@@ -317,6 +317,16 @@ bool rendezvous_server_complete(const struct rendezvous_server *server)
 	return server->state == SERVER_COMPLETE;
 }
 
+int rendezvous_server_take_door(struct rendezvous_server *server)
+{
+	bool complete = server->state == SERVER_COMPLETE;
+	int door = server->place.tcp && complete ? server->listen_fd : -1;
+
+	if (door >= 0)
+		server->listen_fd = -1;
+	return door;
+}
+
 const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server)
 {
 	return server->met ? &server->table : NULL;

@@ -73,6 +73,7 @@ struct rendezvous_server {
 	uint64_t other_users;    /* hellos of other users */
 	uint64_t other_versions; /* hellos of other versions, of unknown users */
 	uint64_t unproved;       /* connections that were challenged, and did not answer rightly */
+	uint64_t other_jobs;     /* hellos of ranks of another job */
 	uint64_t unasked;        /* hellos from other hosts, while this process has no secret */
 	int told;                /* after a failure: processes that know it, or have ended */
 	struct server_rank ranks[RANKS_WORLD_MAX];

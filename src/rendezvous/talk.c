@@ -47,10 +47,12 @@ ls_status rendezvous_client_give_up(struct rendezvous_client *client)
 	if (client->mute) {
 		rendezvous_client_where(client, "something at ",
 					" takes connections and says nothing");
-		rendezvous_text_add(text,
-				    " (waited %.1f s): another program uses this address, or the "
-				    "process that should hold the rendezvous is stopped",
-				    waited_s(client));
+		rendezvous_text_add(
+			text,
+			" (waited %.1f s): another program uses this address, such as a job "
+			"that has begun without this rank, or the process that should "
+			"hold the rendezvous is stopped",
+			waited_s(client));
 		return LS_UNTRUSTED_PEER;
 	}
 	if (client->unreachable != 0) {

@@ -72,6 +72,18 @@ void rendezvous_parted_fill(struct wire_parted *out, int rank, int pid, ls_statu
 					  sizeof out->reason);
 }
 
+void rendezvous_secret_tag(const struct rendezvous_place *place, struct auth_tag *out)
+{
+	static const char label[] = "lockstep: of which job a rank is";
+	struct auth_session session;
+
+	memset(out, 0, sizeof *out);
+	if (!place->has_token)
+		return;
+	auth_session_begin(&place->token, label, sizeof label, "", 0, &session);
+	auth_sign(&session, AUTH_CLIENT, 0, "", 0, out);
+}
+
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms)
 {
@@ -89,6 +101,8 @@ void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place
 	rendezvous_copy_printable(out->ip, sizeof out->ip, me->ip, sizeof me->ip);
 	rendezvous_copy_printable(out->address, sizeof out->address, me->address,
 				  sizeof me->address);
+	out->launch = place->launch;
+	rendezvous_secret_tag(place, &out->secret);
 }
 
 static enum wire_check head_parse(const void *bytes, size_t got, struct wire_head *out)

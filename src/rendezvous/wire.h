@@ -13,7 +13,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 9,
+	WIRE_PROTOCOL = 10,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,
@@ -61,6 +61,10 @@ struct wire_hello {
 	char ip[RENDEZVOUS_IP_BYTES];
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 	unsigned char nonce[AUTH_NONCE_BYTES]; /* zero on one host */
+	/* Ranks whose launches or secrets differ are of different jobs. `secret` is for a server on
+	 * this host: a hash, zero without a secret. Another host gets zeros, and a proof. */
+	uint64_t launch;
+	struct auth_tag secret;
 };
 
 /* The session (auth.h) begins from the hello and this struct without its tag. */
@@ -125,7 +129,8 @@ struct wire_cards {
 	(offsetof(struct wire_cards, cards) + (size_t)(size)*RENDEZVOUS_CARD_BYTES)
 
 _Static_assert(sizeof(struct wire_head) == 64, "the head never changes");
-_Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32, "no padding on the wire");
+_Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32 + 8 + 32,
+	       "no padding on the wire");
 _Static_assert(sizeof(struct rendezvous_rank) == 16 + 64 + 48 + 64, "no padding on the wire");
 _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wire");
 _Static_assert(sizeof(struct wire_card) == 64 + 8 + 32 + 384 + 512, "no padding on the wire");
@@ -161,6 +166,9 @@ void rendezvous_card_fill(struct wire_card *out, int rank, int pid, ls_status st
 /* `reason` is made printable. */
 void rendezvous_parted_fill(struct wire_parted *out, int rank, int pid, ls_status status,
 			    const char *reason);
+/* What a hello has as `secret` for a server on its own host. */
+void rendezvous_secret_tag(const struct rendezvous_place *place, struct auth_tag *out);
+/* For a server on this rank's host. */
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms);
 

@@ -124,7 +124,8 @@ struct world {
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
 	int host_ranks, host_cores; /* ranks of this host, and cores where they may run */
-	int control_fd;             /* to the launcher, or to rank 0; -1: none */
+	int control_fd;             /* as rendezvous_leave says: to the launcher; -1: none */
+	int control_mark;           /* of fork_close_in_child; -1: none */
 	char run_notes[WORLD_RUN_NOTES_BYTES]; /* path of the file; "": there is none */
 	bool resumes;                          /* a signal ends no operation */
 	bool keeps_memory;                     /* blocks that are in use outlive it */

@@ -151,13 +151,23 @@ def test_torchrun_jobs_apart():
 
 
 def test_second_job_while_first_runs():
+    """Rank 0 of the first keeps the port, so the ranks of the two cannot meet each other; when the first is over, a third
+    meets there."""
     port = free_port()
     first = [by_hand(port, r, 2) for r in range(2)]
     for rank in first:
         rank.await_sum()
-    second = [by_hand(port, r, 3) for r in range(3)]
-    expect_sum(second, 111)
+    second = [by_hand(port, r, 3, LOCKSTEP_OPEN_TIMEOUT_MS=SHORT_MS) for r in range(3)]
+    where = f"tcp:127.0.0.1:{port}"
+    expect(second[0], "LS_PORT_TAKEN", f"rank 0: the rendezvous address {where} is in use by another program: choose a free MASTER_PORT")
+    for rank in second[1:]:
+        expect(rank, "LS_UNTRUSTED_PEER", f"something at {where} takes connections and says nothing .*"
+               "such as a job that has begun without this rank")
     expect_sum(first, 11)
+    third = [by_hand(port, r, 3) for r in range(3)]
+    for rank in third:
+        rank.await_sum()
+    expect_sum(third, 111)
 
 
 def test_strangers_knock():
