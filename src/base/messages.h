@@ -256,6 +256,10 @@ const struct message_help *message_help_find(const char *id);
 		"MASTER_ADDR, on all ranks, be an address of rank 0's host in the job's network"
 #define MESSAGE_NET_PEER \
 	"LS-NET-PEER", SETTING_LOG_ERROR, "cannot connect to rank %d on another host: %s"
+#define MESSAGE_NET_BROKEN                                                                          \
+	"LS-NET-BROKEN", SETTING_LOG_ERROR,                                                         \
+		"the connection to rank %d on another host broke before all ranks were connected: " \
+		"%s. Whether that rank has ended is not known here: see what all ranks printed"
 
 /* ---- rendezvous ---- */
 #define MESSAGE_PLACE "LS-PLACE", SETTING_LOG_ERROR, "%s"

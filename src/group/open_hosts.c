@@ -13,7 +13,15 @@
 #include "heartbeat/heartbeat.h"
 #include "hosts/hosts.h"
 
-enum { FLUSH_MS = 1000 };
+enum {
+	FLUSH_MS = 1000,
+	/* How long a rank whose connection has broken waits to learn from rank 0 which process has
+	 * ended. Rank 0 sees the ends of processes, and so waits less. */
+	VERDICT_MS = 2000,
+	VERDICT_OF_0_MS = 500,
+	BREAKING_MS = 5,  /* between two looks at a connection that is breaking */
+	ANSWER_MS = 1000, /* longer than rank 0 a rank waits for its answer */
+};
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
 {
@@ -64,7 +72,8 @@ static ls_status open_link(struct world *world, const struct rendezvous_table *t
 		.size = world->size,
 		.job = table->job,
 		.host = table->ranks[world->rank].ip,
-		.transports = world->settings.network == SETTING_NETWORK_TCP ? "tcp" : NULL};
+		.transports = world->settings.network == SETTING_NETWORK_TCP ? "tcp" : NULL,
+		.patience_ms = world->rank == 0 ? VERDICT_OF_0_MS : VERDICT_MS};
 	ls_status status = net_open(&options, &world->link);
 	if (status == LS_OK)
 		net_address(world->link, &card->link);
@@ -197,32 +206,64 @@ static void say_hosts(const struct world *world, const struct rendezvous_table *
 	MESSAGE_SAY(MESSAGE_GROUP_HOSTS, table->size, hosts, list.text, wire);
 }
 
+/* Waits for the link, or for what the other ranks say of their connecting. */
+static ls_status wait_for_others(struct world *world, struct rendezvous_meeting *meeting,
+				 uint64_t until_ns)
+{
+	struct link *link = world->link;
+	struct pollfd fds[1 + RANKS_WORLD_MAX] = {{.fd = link->fd, .events = POLLIN}};
+	uint64_t soon_ns = clock_deadline_ns(BREAKING_MS);
+	if (link->ops->advance(link))
+		return LS_OK;
+	if (link->ops->arm(link))
+		soon_ns = CLOCK_NEVER;
+	else if (!net_is_breaking(link))
+		return LS_OK;
+	int ears = rendezvous_ears(meeting, fds + 1, RANKS_WORLD_MAX);
+	ls_status status = wait_fds(&world->waiter, fds, 1 + ears, -1,
+				    soon_ns < until_ns ? soon_ns : until_ns);
+	return status == LS_TIMED_OUT ? LS_OK : status;
+}
+
+/* Each rank is connected to all others before rank 0 lets any go on. */
+static ls_status connect_all(struct world *world, const struct rendezvous_table *table,
+			     struct rendezvous_meeting *meeting, uint64_t deadline_ns)
+{
+	struct link *link = world->link;
+	bool done = false, over = false, told = world->rank == 0;
+	uint64_t until_ns = deadline_ns;
+	for (;;) {
+		ls_status status = rendezvous_hear(meeting, &over);
+		if (status == LS_OK && (over || !net_is_ready(link)))
+			status = link->ops->connect(link, &done);
+		if (status != LS_OK || done)
+			return status;
+		if (net_is_ready(link) && !told) {
+			rendezvous_part(meeting, LS_OK, "");
+			told = true;
+			/* Rank 0 gives up first, and tells why. */
+			if (until_ns < CLOCK_NEVER - ANSWER_MS * UINT64_C(1000000))
+				until_ns += ANSWER_MS * UINT64_C(1000000);
+		}
+		status = wait_for_others(world, meeting, until_ns);
+		if (status != LS_OK)
+			return status;
+		if (clock_now_ns() >= until_ns)
+			return net_is_ready(link) ? rendezvous_give_up(meeting)
+						  : say_silent(world, table);
+	}
+}
+
 ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
 			      struct rendezvous_meeting *meeting, uint64_t deadline_ns)
 {
-	struct link *link = world->link;
-	struct pollfd fds[] = {{.fd = link->fd, .events = POLLIN}, {.events = POLLIN}};
-	bool done = false;
-	for (;;) {
-		ls_status status = link->ops->connect(link, &done);
-		if (status == LS_OK && !done)
-			status = rendezvous_hear(meeting);
-		if (status != LS_OK)
-			return status;
-		if (done)
-			break;
-		bool did = link->ops->advance(link);
-		if (clock_now_ns() >= deadline_ns)
-			return say_silent(world, table);
-		if (did || !link->ops->arm(link))
-			continue;
-		fds[1].fd = rendezvous_ear(meeting);
-		status = wait_fds(&world->waiter, fds, 2, -1, deadline_ns);
-		if (status != LS_OK && status != LS_TIMED_OUT)
-			return status;
-	}
+	ls_status status = connect_all(world, table, meeting, deadline_ns);
+	if (status != LS_OK)
+		return status;
+	if (world->rank == 0)
+		rendezvous_part(meeting, LS_OK, "");
 	say_hosts(world, table);
-	atomic_store(&world->trace.wait_table->link_tids[1], net_thread(link));
+	atomic_store(&world->trace.wait_table->link_tids[1], net_thread(world->link));
 	return hosts_pump_start(&world->transport, &world->trace.wait_table->link_tids[0]);
 }
 

@@ -5,12 +5,20 @@
  * into memory here, and would not notice the cut. */
 #include "net/peer.h"
 
+#include "base/clock.h"
 #include "base/messages.h"
 
+static void break_by(struct net_peer *peer, ucs_status_t status)
+{
+	peer->broken_by = status;
+	net_break(peer);
+}
+
+/* UCX does not tell reasons apart. */
 static void on_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
-	(void)endpoint, (void)status; /* UCX does not tell reasons apart */
-	net_break(user);
+	(void)endpoint;
+	break_by(user, status);
 }
 
 /* Completes the parameters, and makes the endpoint. */
@@ -79,8 +87,9 @@ void net_accept(struct net_peer *peer)
 	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
 				  .conn_request = peer->request};
 	peer->request = NULL;
-	if (make_endpoint(peer, &params) != UCS_OK)
-		net_break(peer);
+	ucs_status_t status = make_endpoint(peer, &params);
+	if (status != UCS_OK)
+		break_by(peer, status);
 }
 
 void net_stop_listening(struct net *net)
@@ -110,6 +119,18 @@ static ls_status begin_connecting(struct net *net)
 	return status;
 }
 
+/* The peer's process may have ended, or have closed its connections because of another rank. */
+static ls_status judge_break(const struct net_peer *peer)
+{
+	struct net *net = peer->net;
+	if (net->fails_ns == 0)
+		net->fails_ns = clock_deadline_ns(net->options.patience_ms);
+	if (clock_now_ns() < net->fails_ns)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_NET_BROKEN, peer->rank, net->ucx->ucs_status_string(peer->broken_by));
+	return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
+}
+
 ls_status net_connect(struct link *link, bool *done)
 {
 	struct net *net = net_of(link);
@@ -118,12 +139,9 @@ ls_status net_connect(struct link *link, bool *done)
 	if (status != LS_OK)
 		return status;
 	for (int q = 0; q < link->size && net->breaking; q++) {
-		const struct net_peer *peer = &net->peers[q];
-		if (!peer->is_broken || net_peer_is_ready(peer))
-			continue; /* this peer counts as lost as soon as all are connected */
-		MESSAGE_SAY(MESSAGE_NET_PEER, q,
-			    peer->has_answered ? "its process has ended" : "nobody answers there");
-		return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
+		/* A peer that was ready counts as lost as soon as all are connected. */
+		if (net->peers[q].is_broken && !net_peer_is_ready(&net->peers[q]))
+			return judge_break(&net->peers[q]);
 	}
 	*done = net->ready == net->addressed;
 	if (!*done || net->is_connected)

@@ -29,6 +29,9 @@ struct net_options {
 	/* UCX's transports, as in UCX_TLS. "tcp": only over the network device that has the
 	 * address. NULL: as the user has set UCX_TLS and UCX_NET_DEVICES, else all. */
 	const char *transports;
+	/* How long connect waits, once a connection has broken before all were made, until it fails
+	 * for that. Meanwhile the caller may learn by other means which process has ended. */
+	uint32_t patience_ms;
 };
 
 /* Whether ls_group_open could load UCX on this host: loads it into this process. LS_UNSUPPORTED,
@@ -59,6 +62,12 @@ uint32_t net_thread(const struct link *link);
 
 /* While the link connects: whether rank `peer` has answered. */
 bool net_has_answered(const struct link *link, int peer);
+
+/* While the link connects: whether all peers are connected, so that connect will say so. Until
+ * connect is called then, the link delivers nothing. */
+bool net_is_ready(const struct link *link);
+/* Whether a connection is broken, and advance has still to tell the user. Then arm is false. */
+bool net_is_breaking(const struct link *link);
 
 /* How many messages were dropped: of another job or epoch, or not of the form that peers send. For
  * the thread that makes progress on the link. */

@@ -390,6 +390,17 @@ bool net_has_answered(const struct link *link, int peer)
 	return net_of(link)->peers[peer].has_answered;
 }
 
+bool net_is_ready(const struct link *link)
+{
+	const struct net *net = net_of(link);
+	return net->has_begun && net->ready == net->addressed;
+}
+
+bool net_is_breaking(const struct link *link)
+{
+	return net_of(link)->breaking > 0;
+}
+
 uint64_t net_dropped(const struct link *link)
 {
 	return net_of(link)->dropped;

@@ -106,7 +106,8 @@ struct net_peer {
 	bool has_sent_flush, is_flushed;
 	/* is_broken: UCX says so; is_lost: the user was told; is_cut: by the user. */
 	bool is_broken, is_lost, is_cut;
-	bool attends; /* the peer is in net->attention */
+	ucs_status_t broken_by; /* what UCX said then */
+	bool attends;           /* the peer is in net->attention */
 	struct net_peer *next_attending;
 	/* Positions. To the peer: acknowledged <= sent <= acknowledged + NET_ROOM. From it:
 	 * announced <= delivered <= announced + NET_ROOM, and all that is in the ring is >
@@ -147,6 +148,7 @@ struct net {
 	int addressed;              /* peers that have an address */
 	int ready;                  /* of these, peers for which net_peer_is_ready is true */
 	int breaking;               /* peers that are broken, and not yet lost or cut */
+	uint64_t fails_ns;          /* when connect fails for a broken connection; 0: never */
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
 	uint64_t dropped;

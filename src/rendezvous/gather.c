@@ -9,13 +9,18 @@
 #include "base/clock.h"
 #include "rendezvous/server.h"
 
-static void say_rank(struct rendezvous_server *server, int rank)
+void rendezvous_text_rank(const struct rendezvous_server *server, int rank, char *text)
 {
 	const struct rendezvous_rank *who = &server->table.ranks[rank];
 
-	rendezvous_text_add(server->text, "rank %d (pid %d)", rank, who->pid);
+	rendezvous_text_add(text, "rank %d (pid %d)", rank, who->pid);
 	if (who->host[0] != '\0')
-		rendezvous_text_add(server->text, " on host %s", who->host);
+		rendezvous_text_add(text, " on host %s", who->host);
+}
+
+static void say_rank(struct rendezvous_server *server, int rank)
+{
+	rendezvous_text_rank(server, rank, server->text);
 }
 
 static void fail_ended(struct rendezvous_server *server, int rank)
@@ -89,6 +94,7 @@ static void take_card(struct rendezvous_server *server, int rank, const struct w
 		return;
 	}
 	server->ranks[rank].has_card = true;
+	server->ranks[rank].got = 0;
 	memcpy(server->cards.cards[rank], card->card, sizeof card->card);
 }
 

@@ -272,11 +272,13 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 	if (!server) {
 		client->text = text;
 		ls_status got = rendezvous_client_gather(client, &out, cards);
+		client->text = NULL;
 		meeting->hears = got == LS_OK && client->holder_rank != WIRE_LAUNCHER;
 		return got;
 	}
 	rendezvous_server_put_card(server, &out);
 	ls_status status = serve_until(server, client, rendezvous_server_complete, text);
+	meeting->hears = status == LS_OK;
 	if (status == LS_OK)
 		memcpy(cards, rendezvous_server_cards(server),
 		       (size_t)meeting->size * RENDEZVOUS_CARD_BYTES);
@@ -336,25 +338,56 @@ ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine, 
 
 void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const char *reason)
 {
-	if (meeting && meeting->server)
-		rendezvous_server_part(meeting->server, mine, reason);
+	if (!meeting || !meeting->hears)
+		return;
+	if (!meeting->server) {
+		rendezvous_client_part(&meeting->client, meeting->words++, mine, reason);
+		return;
+	}
+	rendezvous_server_part(meeting->server, mine, reason);
+	meeting->hears = false;
 }
 
-int rendezvous_ear(const struct rendezvous_meeting *meeting)
+int rendezvous_ears(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max)
 {
-	return meeting->hears ? meeting->client.fd : -1;
+	if (!meeting->hears || max < 1)
+		return 0;
+	if (meeting->server)
+		return rendezvous_server_ears(meeting->server, fds, max);
+	fds[0] = (struct pollfd){.fd = meeting->client.fd, .events = POLLIN};
+	return 1;
 }
 
-ls_status rendezvous_hear(struct rendezvous_meeting *meeting)
+ls_status rendezvous_listen_to(struct rendezvous_meeting *meeting, bool *over, char *text)
 {
-	char text[RENDEZVOUS_TEXT_BYTES] = "";
-	bool over;
-
+	*over = !meeting->hears;
 	if (!meeting->hears)
 		return LS_OK;
+	if (meeting->server)
+		return rendezvous_server_hear(meeting->server, over, text);
 	meeting->client.text = text;
-	ls_status status = rendezvous_client_hear(&meeting->client, &over);
+	ls_status status = rendezvous_client_hear(&meeting->client, over);
 	meeting->client.text = NULL;
-	meeting->hears = !over;
+	meeting->hears = !*over;
+	return status;
+}
+
+ls_status rendezvous_hear(struct rendezvous_meeting *meeting, bool *over)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	ls_status status = rendezvous_listen_to(meeting, over, text);
+
 	return status == LS_OK ? LS_OK : say_later(status, text);
+}
+
+ls_status rendezvous_give_up(struct rendezvous_meeting *meeting)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	if (meeting->server)
+		return say_later(rendezvous_server_give_up(meeting->server, text), text);
+	meeting->client.text = text;
+	ls_status status = rendezvous_client_give_up(&meeting->client);
+	meeting->client.text = NULL;
+	return say_later(status, text);
 }

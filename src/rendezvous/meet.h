@@ -121,6 +121,9 @@ LS_CHECKED ls_status rendezvous_client_meet(struct rendezvous_client *client,
 LS_CHECKED ls_status rendezvous_client_gather(struct rendezvous_client *client,
 					      struct wire_card *mine, void *cards);
 
+/* Tells rank 0 how this rank got connected. words: how often it has done so. */
+void rendezvous_client_part(struct rendezvous_client *client, int words, ls_status status,
+			    const char *reason);
 /* As rendezvous_hear, with the reason in client->text. *over: nothing more is to come. */
 LS_CHECKED ls_status rendezvous_client_hear(struct rendezvous_client *client, bool *over);
 
@@ -157,8 +160,18 @@ const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_ser
 void rendezvous_server_put_card(struct rendezvous_server *server, const struct wire_card *card);
 /* Once the server is complete and there are several hosts: the cards of all ranks. */
 const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
-/* After that, once: tells all ranks how their connecting ended here. */
+/* After that: tells all ranks how their connecting ended. */
 void rendezvous_server_part(struct rendezvous_server *server, ls_status status, const char *reason);
+
+/* ---- parting.c, for rank 0, while the ranks connect ---- */
+
+/* As rendezvous_hear, with the reason in `text`. */
+LS_CHECKED ls_status rendezvous_server_hear(struct rendezvous_server *server, bool *over,
+					    char *text);
+/* As rendezvous_give_up. */
+ls_status rendezvous_server_give_up(const struct rendezvous_server *server, char *text);
+/* As rendezvous_ears. */
+int rendezvous_server_ears(const struct rendezvous_server *server, struct pollfd *fds, int max);
 
 /* The server, which is to serve no more, gives its listening socket away if it has a port; -1. */
 int rendezvous_server_take_door(struct rendezvous_server *server);
@@ -172,7 +185,8 @@ struct rendezvous_meeting {
 	struct rendezvous_self self;
 	int size;
 	bool gathers; /* rendezvous_gather is to come */
-	bool hears;   /* rank 0 is to tell how its connecting ended */
+	bool hears;   /* rank 0 is to tell how the connecting ended; at rank 0: it is to be told */
+	int words;    /* that this rank has said of its own connecting */
 	int door;     /* of a server that is gone: its listening socket; -1: none */
 	struct rendezvous_server *server;
 	struct rendezvous_client client;
@@ -185,6 +199,9 @@ LS_CHECKED ls_status rendezvous_meet(const struct rendezvous_place *place,
 				     struct rendezvous_meeting **meeting, char *text);
 LS_CHECKED ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine,
 				      const char *reason, const void *card, void *cards, char *text);
+/* rendezvous_hear likewise. */
+LS_CHECKED ls_status rendezvous_listen_to(struct rendezvous_meeting *meeting, bool *over,
+					  char *text);
 /* Prints `text` as the message that belongs to `status`. */
 void rendezvous_say(ls_status status, const char *text);
 

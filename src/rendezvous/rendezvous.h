@@ -172,18 +172,26 @@ LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 LS_CHECKED ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine,
 				       const char *reason, const void *card, void *cards);
 
-/* After rendezvous_gather, while the ranks of several hosts connect, which some of them may wait
- * for in vain. Rank 0, if it serves, connects to all ranks of other hosts and shares memory with
- * all ranks of its own; so it notices if one gives up. Therefore it tells the others how that ended
- * for it: `mine` is LS_OK, or else `reason` says in a line what went wrong. Does nothing for other
- * ranks, and with meeting NULL. Does not block. */
+/* After rendezvous_gather, while the ranks of several hosts connect, if rank 0 has served: each
+ * rank tells rank 0 by rendezvous_part that it is connected to all, or why it is not. Then it
+ * keeps its connection until rank 0 tells the result to all, by rendezvous_part, too: LS_OK once
+ * it has heard from all that they are connected. So a process that ends meanwhile is seen by rank
+ * 0, and all get an error that names it. `mine` is LS_OK, or else `reason` says in a line what
+ * went wrong; a rank may give up after LS_OK. Does nothing once rank 0 has told the result, and
+ * with meeting NULL. Does not block. */
 void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const char *reason);
-/* A descriptor that is ready when rendezvous_hear has something to say; -1: nothing is awaited. */
-int rendezvous_ear(const struct rendezvous_meeting *meeting);
-/* What rank 0 has told by rendezvous_part; LS_OK also if it has told nothing yet. Does not block.
- * Errors, with a message that names rank 0: what rank 0 gave; LS_NO_MASTER, it ended without a
- * word; LS_UNTRUSTED_PEER, something else came, or it is not signed as the job's secret would. */
-LS_CHECKED ls_status rendezvous_hear(struct rendezvous_meeting *meeting);
+/* Fills in descriptors, at most `max`, of which one is ready when rendezvous_hear has something to
+ * say; returns their number. RANKS_WORLD_MAX is always enough. */
+int rendezvous_ears(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max);
+/* What was told. *over: at rank 0, all others are connected; at others, rank 0 has told the result,
+ * or a launcher has served, and nobody tells. Does not block. Errors, with a message that names the
+ * rank: at rank 0, what a rank gave; LS_RANK_MISSING, it ended without a word. At others, what rank
+ * 0 gave; LS_NO_MASTER, it ended without a word. LS_UNTRUSTED_PEER, something else came, or it is
+ * not signed as the job's secret would. */
+LS_CHECKED ls_status rendezvous_hear(struct rendezvous_meeting *meeting, bool *over);
+/* The caller's time is up, and the result is not known: says for whom this rank waits, and returns
+ * LS_RANK_MISSING at rank 0, LS_NO_MASTER at others. */
+ls_status rendezvous_give_up(struct rendezvous_meeting *meeting);
 
 /* Ends this rank's part, and frees it; NULL is allowed. *control, owned by the caller: the
  * connection to the launcher (non-blocking). If rank 0 has served at a port, and nothing failed,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The server's state, for its files: server.c moves connections, hello.c judges what they say,
- * failed_meeting.c fails the meeting, telling.c sends, gather.c is the second round. */
+ * failed_meeting.c fails the meeting, telling.c sends, gather.c is the second round, and parting.c
+ * hears how the ranks got connected. */
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
@@ -48,7 +49,8 @@ struct server_rank {
 	struct auth_session session; /* remote */
 	struct auth_tag tag;         /* remote: of server->message */
 	bool has_card;               /* its card is in server->cards */
-	size_t got;                  /* bytes of its card */
+	bool connected;              /* it has said so */
+	size_t got;                  /* bytes of its card, then of what it says of connecting */
 	_Alignas(8) unsigned char in[sizeof(struct wire_card)];
 };
 
@@ -155,6 +157,9 @@ void rendezvous_tell_failure(struct rendezvous_server *server);
 void rendezvous_finish_telling(struct rendezvous_server *server);
 
 /* ---- gather.c ---- */
+
+/* Appends "rank 2 (pid 7) on host b". */
+void rendezvous_text_rank(const struct rendezvous_server *server, int rank, char *text);
 
 /* In SERVER_GATHERING: sends tables, reads cards, and fails or shares. */
 void rendezvous_gather_step(struct rendezvous_server *server);

@@ -87,6 +87,22 @@ ls_status rendezvous_client_gather(struct rendezvous_client *client, struct wire
 	return status;
 }
 
+/* Rank 0 may have ended: its own word, or its end, says so. */
+void rendezvous_client_part(struct rendezvous_client *client, int words, ls_status status,
+			    const char *reason)
+{
+	struct wire_parted parted;
+	struct auth_tag tag;
+
+	rendezvous_parted_fill(&parted, client->place->rank, client->self->me.pid, status, reason);
+	if (client->remote) {
+		auth_sign(&client->session, AUTH_CLIENT, 2 + (uint64_t)words, &parted,
+			  sizeof parted, &tag);
+		parted.tag = tag;
+	}
+	(void)rendezvous_send(client->fd, &parted, sizeof parted, -1);
+}
+
 static ls_status take_parted(struct rendezvous_client *client, struct wire_parted *parted)
 {
 	if (!is_signed(client, 3, parted, sizeof *parted, &parted->tag))

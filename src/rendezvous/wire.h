@@ -32,7 +32,9 @@ enum wire_kind {
 	WIRE_CARD = 6,  /* a rank, once: its card, or why it has none */
 	WIRE_CARDS = 7, /* the server, once: all cards, or why there are none */
 	/* After the second round: */
-	WIRE_PARTED = 8, /* rank 0, once: it is connected to all, or why it is not */
+	/* Each rank: it is connected to all, or why it is not; after the first, it may give up by a
+	 * second one. Then rank 0, once: all are connected, or why not. */
+	WIRE_PARTED = 8,
 };
 
 struct wire_head {
@@ -110,7 +112,8 @@ struct wire_parted {
 	struct wire_head head;
 	int32_t status; /* ls_status */
 	uint32_t zero;
-	/* To another host: the server's, number 3, of all bytes with a tag of zeros. */
+	/* Between hosts: the server's, number 3, or the rank's, number 2 (of a second one: 3), of
+	 * all bytes with a tag of zeros. */
 	struct auth_tag tag;
 	char reason[RENDEZVOUS_REASON_BYTES];
 };
