@@ -110,8 +110,8 @@ void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
 
 /* Call when the stream is about to be destroyed, and has done its work: the pool puts no more marks
  * behind it. Waits for a thread that is in the driver to put one. Call it for each stream that was
- * passed to the pool and that does not live as long as the pool. LS_TIMED_OUT, without a message: it
- * would wait, but is in a callback, and has done nothing. */
+ * passed to the pool and that does not live as long as the pool. LS_TIMED_OUT, without a message:
+ * it would wait, but is in a callback, and has done nothing. */
 LS_CHECKED ls_status pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 
 enum { POOL_USES = 64 };

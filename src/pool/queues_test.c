@@ -195,7 +195,7 @@ static void what_was_put_there_last(void **state)
 		assert_int_equal(atomic_exchange(launch.recent, 17), turn == 1 ? 17 : 0);
 		end_launch(device, 0, &launch);
 		if (turn == 1)
-			pool_forget(device->pool, &device->streams[0]);
+			assert_int_equal(pool_forget(device->pool, &device->streams[0]), LS_OK);
 	}
 	device_run(device, 0);
 	for (int i = 0; i < POOL_STREAMS; i++) {
