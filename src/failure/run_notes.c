@@ -52,7 +52,7 @@ static bool is_of_another(ls_status status)
 		return false;
 	default:
 		return message_last_was(MESSAGE_TRANSPORT_FAILED) ||
-		       message_last_was(MESSAGE_RENDEZVOUS);
+		       message_last_was(MESSAGE_OPEN_FAILED);
 	}
 }
 

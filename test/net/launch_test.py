@@ -207,6 +207,30 @@ def test_rank_ends_before_all_have_met():
         matches(line, result.stderr)
 
 
+SHORT = 'if [ $RANK != 3 ]; then exec "$0" --rounds 1; fi; (ulimit -n %d; exec "$0" --rounds 1); code=$?; %s; exit $((40 + code))'
+
+
+def test_rank_there_is_the_cause():
+    """It has too few descriptors to come to the meeting."""
+    result = lockstep(*BOTH, "sh", "-c", SHORT % (5, ":"), sys.argv[2])
+    equal(result.returncode, 41, result.stderr)
+    matches(r"rank 3 \(pid \d+ on host host1\) exited with 41; rank", result.stderr)
+
+
+def test_rank_there_is_the_cause_and_ends_last():
+    """It has too few descriptors for the network. Its shell ends when the others have ended."""
+    fifo = f"{FOLDER}/fifo"
+    os.mkfifo(fifo)
+    with Far("sh", "-c", SHORT % (14, f"read x < {fifo}"), sys.argv[2]) as job:
+        until(lambda: len(job.ranks()) > 1, "the ranks to begin")
+        until(lambda: set(job.ranks()) == {3}, "the others to end")
+        with open(fifo, "w", encoding="utf-8") as file:
+            file.write("go\n")
+        status, _, errors = job.end()
+    equal(status, 41, errors)
+    matches(r"rank 3 \(pid \d+ on host host1\) exited with 41; rank", errors)
+
+
 def test_rank_there_fails_and_others_stay():
     code = "echo ready; if [ $RANK = 2 ]; then exit 5; fi; trap '' TERM; sleep 1000 & wait; sleep 1000"
     with Far("sh", "-c", code) as job:
