@@ -272,6 +272,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_WRONG_VERSION "LS-WRONG-VERSION", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_MEETING_INTERRUPTED "LS-MEETING-INTERRUPTED", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_OPEN_FAILED "LS-OPEN-FAILED", SETTING_LOG_ERROR, "%s"
+#define MESSAGE_OPEN_STOPPED                 \
+	"LS-OPEN-STOPPED", SETTING_LOG_WARN, \
+		"rank %d (pid %d) is stopped, and ls_group_open waits for it: kill -CONT %d lets it go on"
 #define MESSAGE_RENDEZVOUS "LS-RENDEZVOUS", SETTING_LOG_ERROR, "%s"
 
 /* ---- engine ---- */

@@ -220,6 +220,7 @@ static ls_status wait_for_others(struct world *world, struct rendezvous_meeting 
 	else if (!net_is_breaking(link))
 		return LS_OK;
 	int ears = rendezvous_ears(meeting, fds + 1, RANKS_WORLD_MAX);
+	until_ns = rendezvous_look(meeting, until_ns);
 	ls_status status = wait_fds(&world->waiter, fds, 1 + ears, -1,
 				    soon_ns < until_ns ? soon_ns : until_ns);
 	return status == LS_TIMED_OUT ? LS_OK : status;

@@ -106,8 +106,7 @@ static bool has_met(const struct rendezvous_server *server)
 }
 
 /* Runs the server in rank 0's thread until the meeting `is_over` or has failed. */
-static ls_status serve_until(struct rendezvous_server *server,
-			     const struct rendezvous_client *client,
+static ls_status serve_until(struct rendezvous_server *server, struct rendezvous_client *client,
 			     bool (*is_over)(const struct rendezvous_server *), char *text)
 {
 	ls_status status;
@@ -119,8 +118,9 @@ static ls_status serve_until(struct rendezvous_server *server,
 		if (is_over(server))
 			return LS_OK;
 		uint64_t look_ns = look_for_ended(server, client->self->ends);
+		look_ns = earlier(rendezvous_server_deadline_ns(server), look_ns);
 		status = wait_for_step(server, client->waiter,
-				       earlier(rendezvous_server_deadline_ns(server), look_ns));
+				       rendezvous_client_look(client, look_ns));
 		if (status != LS_OK)
 			return give_up_serving(server, client->self->me.pid, status, text);
 	}
@@ -211,6 +211,24 @@ static ls_status meet_others(struct rendezvous_meeting *meeting, struct rendezvo
 			    : rendezvous_client_meet(&meeting->client, out);
 }
 
+/* Of each rank of this host the lowest other one reports that it is stopped. */
+static void watch_host(struct rendezvous_client *client, const struct rendezvous_table *table)
+{
+	int first[RANKS_WORLD_MAX], me = client->place->rank, second = -1;
+
+	(void)rendezvous_find_hosts(table, first);
+	for (int q = first[me] + 1; q < table->size && second < 0; q++)
+		if (first[q] == first[me])
+			second = q;
+	for (int q = 0; q < table->size; q++) {
+		if (first[q] != first[me] || me != (q == first[me] ? second : first[me]))
+			continue;
+		client->watched[q] = table->ranks[q].pid;
+		client->watches = true;
+	}
+	client->looks.next_ns = 0;
+}
+
 ls_status rendezvous_meet(const struct rendezvous_place *place, const struct rendezvous_self *self,
 			  struct waiter *waiter, uint64_t deadline_ns, struct rendezvous_table *out,
 			  struct rendezvous_meeting **out_meeting, char *text)
@@ -246,6 +264,8 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 		return status;
 	}
 	meeting->gathers = rendezvous_has_hosts(out);
+	if (meeting->gathers)
+		watch_host(client, out);
 	if (!meeting->gathers && meeting->server) {
 		meeting->door = rendezvous_server_take_door(meeting->server);
 		rendezvous_server_close(meeting->server);
@@ -378,6 +398,11 @@ ls_status rendezvous_hear(struct rendezvous_meeting *meeting, bool *over)
 	ls_status status = rendezvous_listen_to(meeting, over, text);
 
 	return status == LS_OK ? LS_OK : say_later(status, text);
+}
+
+uint64_t rendezvous_look(struct rendezvous_meeting *meeting, uint64_t until_ns)
+{
+	return rendezvous_client_look(&meeting->client, until_ns);
 }
 
 ls_status rendezvous_give_up(struct rendezvous_meeting *meeting)

@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include "base/stopped.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/wire.h"
 
@@ -101,6 +102,11 @@ struct rendezvous_client {
 	struct wire_hello hello;     /* as it was sent */
 	bool kept;                   /* after the table: the connection is still needed */
 	bool mute;                   /* the last server accepted the connection and sent nothing */
+	/* The ranks of this host of which this rank reports that they are stopped: their pids; 0:
+	 * others. */
+	bool watches;
+	int watched[RANKS_WORLD_MAX];
+	struct stopped_looks looks;
 	int unreachable;             /* errno of the last try, if no host was there; 0 */
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;
@@ -130,6 +136,8 @@ LS_CHECKED ls_status rendezvous_client_hear(struct rendezvous_client *client, bo
 /* Appends before, the place and after to client->text. */
 void rendezvous_client_where(struct rendezvous_client *client, const char *before,
 			     const char *after);
+/* As rendezvous_look. */
+uint64_t rendezvous_client_look(struct rendezvous_client *client, uint64_t until_ns);
 /* Waits for `events` on the connection: LS_OK, LS_TIMED_OUT, or a status that decides. */
 LS_CHECKED ls_status rendezvous_client_wait(struct rendezvous_client *client, short events);
 /* As rendezvous_client_wait. A connection that breaks meanwhile is not an error here: an answer may

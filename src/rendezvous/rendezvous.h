@@ -189,6 +189,9 @@ int rendezvous_ears(const struct rendezvous_meeting *meeting, struct pollfd *fds
  * 0 gave; LS_NO_MASTER, it ended without a word. LS_UNTRUSTED_PEER, something else came, or it is
  * not signed as the job's secret would. */
 LS_CHECKED ls_status rendezvous_hear(struct rendezvous_meeting *meeting, bool *over);
+/* Call it before each wait: now and then it looks whether ranks of this host are stopped, and
+ * reports them. Returns until when the caller may sleep that would sleep until `until_ns`. */
+uint64_t rendezvous_look(struct rendezvous_meeting *meeting, uint64_t until_ns);
 /* The caller's time is up, and the result is not known: says for whom this rank waits, and returns
  * LS_RANK_MISSING at rank 0, LS_NO_MASTER at others. */
 ls_status rendezvous_give_up(struct rendezvous_meeting *meeting);

@@ -85,11 +85,36 @@ ls_status rendezvous_client_interrupted(struct rendezvous_client *client, ls_sta
 	return status;
 }
 
+/* Until the ranks of this host are known, only the one that holds the rendezvous is. */
+static bool watches_holder(const struct rendezvous_client *client)
+{
+	return client->welcomed && !client->watches && !client->remote && client->holder_rank >= 0;
+}
+
+uint64_t rendezvous_client_look(struct rendezvous_client *client, uint64_t until_ns)
+{
+	if (!client->watches && !watches_holder(client))
+		return until_ns;
+	if (stopped_is_due(&client->looks)) {
+		if (watches_holder(client))
+			stopped_look(&client->looks, client->holder_rank, client->holder_pid);
+		for (int q = 0; q < client->place->world_size; q++)
+			stopped_look(&client->looks, q, client->watched[q]);
+	}
+	return stopped_until(&client->looks, until_ns);
+}
+
 ls_status rendezvous_client_wait(struct rendezvous_client *client, short events)
 {
 	struct pollfd fds = {.fd = client->fd, .events = events};
 	int peer = client->welcomed ? client->holder_rank : -1;
-	ls_status status = wait_fds(client->waiter, &fds, 1, peer, limit_ns(client));
+	uint64_t until_ns;
+	ls_status status;
+
+	do {
+		until_ns = rendezvous_client_look(client, limit_ns(client));
+		status = wait_fds(client->waiter, &fds, 1, peer, until_ns);
+	} while (status == LS_TIMED_OUT && until_ns < limit_ns(client));
 
 	if (status != LS_OK && status != LS_TIMED_OUT)
 		return rendezvous_client_interrupted(client, status);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/stopped.h"
 
 /* False if the name does not fit. */
 static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *bytes)
@@ -88,9 +89,10 @@ struct client {
 	struct transport_handshake_ranks ranks; /* by place */
 	int root;                               /* its world rank */
 	int fd;                                 /* to the root */
-	int pidfd;       /* ready once the root's process has ended, -1: not watched */
-	int mapped;      /* places [0, mapped) are mapped */
-	int culprit;     /* the rank that FAIL names if this rank fails */
+	int pidfd;   /* ready once the root's process has ended, -1: not watched */
+	int mapped;  /* places [0, mapped) are mapped */
+	int culprit; /* the rank that FAIL names if this rank fails */
+	struct stopped_looks looks;
 	bool root_knows; /* the root needs no FAIL: it sent one itself, or is gone */
 };
 
@@ -245,11 +247,15 @@ static ls_status client_step(struct client *client, bool *done)
 				 {.fd = client->pidfd, .events = POLLIN}};
 	uint64_t limit_ns = client->exchange->deadline_ns;
 	uint64_t grace_ns = HANDSHAKE_GRACE_MS * UINT64_C(1000000);
-	ls_status status =
-		wait_fds(client->exchange->waiter, polls, 2, client->root,
-			 limit_ns < CLOCK_NEVER - grace_ns ? limit_ns + grace_ns : CLOCK_NEVER);
+	limit_ns = limit_ns < CLOCK_NEVER - grace_ns ? limit_ns + grace_ns : CLOCK_NEVER;
+	uint64_t until_ns = stopped_until(&client->looks, limit_ns);
+	ls_status status = wait_fds(client->exchange->waiter, polls, 2, client->root, until_ns);
+	/* One report is enough. */
+	if (stopped_is_due(&client->looks) && client->ranks.rank[1] == client->transport->rank &&
+	    client->exchange->pids)
+		stopped_look(&client->looks, client->root, client->exchange->pids[client->root]);
 	if (status == LS_TIMED_OUT)
-		return say_late(client);
+		return until_ns < limit_ns ? LS_OK : say_late(client);
 	if (status != LS_OK)
 		return status;
 	if (!polls[0].revents)

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/ranks.h"
+#include "base/stopped.h"
 
 enum {
 	/* without a rank; the one silent for longest makes room for the next */
@@ -45,7 +46,8 @@ struct root {
 	int under_way; /* chunks sent and not mapped yet, over all clients */
 	int culprit;   /* the world rank to name when the root fails */
 	bool warned;   /* the root has warned of strangers */
-	bool failed;   /* the root has printed the reason */
+	struct stopped_looks looks;
+	bool failed; /* the root has printed the reason */
 	int connection_count;
 	int connections[CONNECTION_MAX];       /* in the order of their coming */
 	struct member members[RANKS_HOST_MAX]; /* by place */
@@ -264,8 +266,18 @@ static bool any_ready(const struct pollfd *polls, int count)
 	return false;
 }
 
-/* Waits until something can be received, and receives it. LS_TIMED_OUT: no message has named a
- * missing rank yet. */
+static void look_for_stopped(struct root *root)
+{
+	if (!stopped_is_due(&root->looks))
+		return;
+	for (int place = 1; place < root->ranks.count; place++)
+		if (is_awaited(root, place))
+			stopped_look(&root->looks, root->ranks.rank[place],
+				     root->members[place].pid);
+}
+
+/* Waits until something can be received, and receives it; returns LS_OK also if nothing comes for a
+ * while. LS_TIMED_OUT: no message has named a missing rank yet. */
 static ls_status hear_any(struct root *root, bool open_door)
 {
 	int size = root->ranks.count;
@@ -280,8 +292,12 @@ static ls_status hear_any(struct root *root, bool open_door)
 	}
 	for (int i = 0; i < connections; i++)
 		polls[size + i] = (struct pollfd){.fd = root->connections[i], .events = POLLIN};
+	uint64_t until_ns = stopped_until(&root->looks, root->deadline_ns);
 	ls_status status = wait_fds(root->exchange->waiter, polls, 2 * size + connections,
-				    first_awaited(root), root->deadline_ns);
+				    first_awaited(root), until_ns);
+	look_for_stopped(root);
+	if (status == LS_TIMED_OUT && until_ns < root->deadline_ns)
+		return LS_OK;
 	bool silent = !any_ready(polls, size + connections);
 	for (int place = 1; status == LS_OK && place < size; place++)
 		if (polls[place].revents)

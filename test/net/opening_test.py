@@ -10,7 +10,7 @@ import sys
 from cases import job_folder, refusal, run_on_hosts
 
 LOCAL, SIZE = 2, 4
-LIMIT_MS, LONG_S = 6000, 100
+LIMIT_MS, LONG_S = 3000, 100
 
 
 class Skipped(Exception):
@@ -67,6 +67,19 @@ def test_ucx_cannot_connect(program):
     for line in re.findall(r"lockstep: rank \d+: (.*)", text):
         need(re.search(r"the connection to rank \d on another host broke before all ranks were connected: .*Whether that rank has "
                        "ended is not known here", line), f"{line}\n{text}")
+
+
+def test_one_is_stopped(program):
+    """A rank of its host reports it, and at the time limit nobody has a group."""
+    # The last three: with its card, with its memory, and as the first rank of its host with the table of all memory.
+    for faulty, call, number in ((0, "connect", 1), (2, "accept", 1), (1, "send", 2), (3, "send", 4), (2, "send", 4)):
+        text = play(program, faulty, call, number, int(signal.SIGSTOP))
+        need("stopped" in text, f"rank {faulty} did not come to {call} {number}: {text}")
+        told = re.findall(r"lockstep: rank \d+: rank (\d+) \(pid (\d+)\) is stopped", text)
+        need(len(told) in (1, 2) and {int(rank) for rank, _ in told} == {faulty}, f"rank {faulty} at {call} {number}: {text}")
+        need(f"pid {told[0][1]}: stopped" in text, text)
+        got = statuses(text)
+        need(set(got) == set(range(SIZE)) - {faulty} and "LS_OK" not in got.values(), f"{got}\n{text}")
 
 
 def main():
