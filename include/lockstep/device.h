@@ -71,11 +71,11 @@ extern "C" {
  * are about to bring back, up to the group's time limit; a signal handler does not end that. A
  * thread between ls_launch_begin and ls_launch_end does not wait. In a completion callback
  * (ls_call_options) the call does not wait either: it returns LS_BAD_ARGUMENT if it would have to.
- * Errors, with a message:
- * LS_OUT_OF_MEMORY (the message says who holds what, and the limit if ls_device_limit is the
- * reason; also if 64 other streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not
- * of this device), LS_UNSUPPORTED (the stream is being captured; a block that the cache has is
- * given without a look at that, unless LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
+ * Errors, with a message: LS_OUT_OF_MEMORY (the message says who holds what, and the limit if
+ * ls_device_limit is the reason; at once, if the device or the limit is too small; also if 64 other
+ * streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not of this device),
+ * LS_UNSUPPORTED (the stream is being captured; a block that the cache has is given without a look
+ * at that, unless LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 
@@ -99,10 +99,11 @@ LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes
 /* Limits how much memory of the device Lockstep takes from the driver, for all groups of the rank
  * together. 0: no limit, as at first. It takes memory in multiples of 2 MiB. What it holds beyond
  * the limit at the time of this call stays; ls_device_trim gives back what is free. An allocation
- * that would need more than the limit does what it does if the device has no memory left: it gives
- * idle memory back, waits for memory that is about to be free, and returns LS_OUT_OF_MEMORY in the
- * end, with a message that names the limit. What the program gets from the driver by itself does
- * not count. Errors, with a message: LS_BAD_ARGUMENT (no device). */
+ * that would exceed the limit together with what is held does what it does if the device has no
+ * memory left: it gives idle memory back, waits for memory that is about to be free, and returns
+ * LS_OUT_OF_MEMORY in the end, with a message that names the limit. One that exceeds the limit
+ * alone returns that at once. What the program gets from the driver by itself does not count.
+ * Errors, with a message: LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_limit(ls_group *group, size_t bytes);
 
 /* Makes Lockstep forget `stream`. Call it before you destroy a stream that blocks of Lockstep's or

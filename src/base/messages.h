@@ -151,10 +151,16 @@ const struct message_help *message_help_find(const char *id);
 		"enqueued its operation, so the operation fails%s"
 #define MESSAGE_DEVICE_EXHAUSTED                  \
 	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
-		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s"
+		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s. %s"
+#define MESSAGE_DEVICE_TOO_LARGE                  \
+	"LS-DEVICE-TOO-LARGE", SETTING_LOG_ERROR, \
+		"%zu bytes are more than device %s can ever give: %s%s. Allocate less at a time%s"
+#define MESSAGE_DEVICE_FAILED                  \
+	"LS-DEVICE-FAILED", SETTING_LOG_ERROR, \
+		"the driver of device %s has failed, and so does this call (%s)%s. %s"
 #define MESSAGE_DEVICE_LIMIT                  \
 	"LS-DEVICE-LIMIT", SETTING_LOG_ERROR, \
-		"%zu bytes more on device %s would exceed the limit of %zu (ls_device_limit): %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s. Free blocks, or raise the limit"
+		"%zu bytes more on device %s would exceed the limit of %zu (ls_device_limit): %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight%s. %s, or raise the limit"
 #define MESSAGE_DEVICE_NO_BLOCK \
 	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%s: %p is no block of device %s%s"
 #define MESSAGE_DEVICE_FREED \

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a pool has: its counters, its blocks, and whether they are valid. Changes nothing. */
-#include "base/messages.h"
-#include "trace/trace.h"
 #include "pool/bins.h"
 
 void pool_stats(struct pool *pool, struct pool_stats *out)
@@ -124,27 +122,4 @@ bool pool_is_valid(struct pool *pool)
 		bytes[POOL_PENDING] == trace_memory_get(&counters->pending);
 	lock_pool_release(&pool->lock);
 	return valid;
-}
-
-static size_t limit_of(struct pool *pool)
-{
-	lock_pool_acquire(&pool->lock);
-	size_t limit = pool->options.limit_bytes;
-	lock_pool_release(&pool->lock);
-	return limit;
-}
-
-void pool_say_exhausted(struct pool *pool, size_t bytes)
-{
-	struct pool_stats stats;
-	char from[TRACE_CALLER_BYTES];
-	size_t limit = limit_of(pool), wanted = pool_segment_bytes(bytes);
-	pool_stats(pool, &stats);
-	trace_caller_text(from, sizeof from);
-	if (limit > 0 && (bytes > limit || wanted > limit || stats.reserved > limit - wanted))
-		MESSAGE_SAY(MESSAGE_DEVICE_LIMIT, bytes, pool->name, limit, stats.live,
-			    stats.cached, stats.pending, stats.put_off, from);
-	else
-		MESSAGE_SAY(MESSAGE_DEVICE_EXHAUSTED, bytes, pool->name, stats.live, stats.cached,
-			    stats.pending, stats.put_off, from);
 }

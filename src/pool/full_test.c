@@ -236,6 +236,99 @@ static void neighbours_are_given_back_together(void **state)
 	device_end(device);
 }
 
+/* ---- why there is none ---- */
+
+static void assert_said(const char *format, const void *stream)
+{
+	char text[256];
+	snprintf(text, sizeof text, format, stream);
+	if (!strstr(message_last(), text))
+		fail_msg("not \"%s\": %s", text, message_last());
+}
+
+/* Another stream's free could come at any time, but none could help. */
+static void what_can_never_be_had_is_not_waited_for(void **state)
+{
+	(void)state;
+	struct device *device = device_new(false);
+	void *block = take_block(device, 4 * MIB, 0), *none;
+	device_launch(device, 0, block, 4 * MIB);
+	free_block(device, block);
+	pool_limit(device->pool, 4 * MIB);
+	assert_int_equal(pool_alloc(device->pool, 5 * MIB, &device->streams[1], CLOCK_NEVER, &none),
+			 LS_OUT_OF_MEMORY);
+	assert_said("5242880 bytes are more than device test:0 can ever give: the limit is 4194304 "
+		    "(ls_device_limit). Allocate less at a time, or raise the limit",
+		    NULL);
+	pool_limit(device->pool, 0);
+	device->driver.bytes = DEVICE_BYTES;
+	assert_int_equal(
+		pool_alloc(device->pool, DEVICE_BYTES + 1, &device->streams[1], CLOCK_NEVER, &none),
+		LS_OUT_OF_MEMORY);
+	assert_said("can ever give: it has 50331648. Allocate less at a time", NULL);
+	/* What was had before the limit stays. */
+	pool_limit(device->pool, 2 * MIB);
+	assert_ptr_equal(take_block(device, 4 * MIB, 0), block);
+	device_end(device);
+}
+
+static void the_message_says_who_holds_most_and_what_to_do(void **state)
+{
+	(void)state;
+	struct device *device = device_new(false);
+	void *block = take_block(device, 40 * MIB, 2);
+	void *other = take_block(device, 6 * MIB, 0);
+	ask_in_vain(device, 40 * MIB, 1);
+	assert_said("Blocks of stream %p have most: 41943040 in use. ", &device->streams[2]);
+	assert_said("Free blocks, or use smaller ones", NULL);
+	device_launch(device, 2, block, 40 * MIB);
+	free_block(device, block);
+	ask_in_vain(device, 40 * MIB, 1);
+	assert_said("Blocks of stream %p have most: 41943040 freed, but it may still have "
+		    "work for them. ",
+		    &device->streams[2]);
+	assert_said("Wait for that stream before this call, or allocate for it", NULL);
+	block = take_block(device, 40 * MIB, 2);
+	record_block(device, block, 3);
+	device_launch(device, 3, block, 40 * MIB);
+	free_block(device, block);
+	ask_in_vain(device, 40 * MIB, 1);
+	assert_said("Blocks of stream %p have most: 41943040 freed, but other streams may still "
+		    "have work for them. ",
+		    &device->streams[2]);
+	assert_said("Wait for stream %p, which uses freed blocks, before this call",
+		    &device->streams[3]);
+	free_block(device, other);
+	device_end(device);
+}
+
+static void it_names_operations_pieces_and_destroyed_streams(void **state)
+{
+	(void)state;
+	struct device *device = device_new(true);
+	struct launch launch = launch_begin(device);
+	free_block(device, take_block(device, 40 * MIB, 0));
+	pool_trim(device->pool, 0);
+	device_run_all(device);
+	pool_trim(device->pool, 0);
+	ask_in_vain(device, 44 * MIB, 1);
+	assert_said("Wait for operations in flight before this call", NULL);
+	launch_end(&launch);
+	void *block = take_block(device, DEVICE_BYTES - 2 * MIB, 0),
+	     *piece = take_block(device, 512, 0);
+	device_launch(device, 0, block, MIB);
+	free_block(device, block);
+	device->streams[0].gone = true;
+	ask_in_vain(device, 44 * MIB, 1);
+	ask_in_vain(device, 44 * MIB, 1);
+	assert_said("Blocks of stream %p (which the program has destroyed) have most",
+		    &device->streams[0]);
+	assert_said("Call ls_device_forget for that stream", NULL);
+	assert_int_equal(pool_forget(device->pool, &device->streams[0]), LS_OK);
+	free_block(device, piece);
+	device_end(device);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +343,9 @@ int main(void)
 		cmocka_unit_test(its_own_stream_uses_neighbours_together),
 		cmocka_unit_test(a_stream_adds_what_another_one_has_left),
 		cmocka_unit_test(neighbours_are_given_back_together),
+		cmocka_unit_test(what_can_never_be_had_is_not_waited_for),
+		cmocka_unit_test(the_message_says_who_holds_most_and_what_to_do),
+		cmocka_unit_test(it_names_operations_pieces_and_destroyed_streams),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

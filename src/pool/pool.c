@@ -147,7 +147,7 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 		status = pool_take(pool, bytes, stream);
 		if (status == LS_OUT_OF_MEMORY && first) {
 			status = LS_OK;
-		} else if (status == LS_OUT_OF_MEMORY) {
+		} else if (status == LS_OUT_OF_MEMORY && !pool_can_never_have(pool, bytes)) {
 			status = reclaim(pool, bytes, stream, moment, &patience, out);
 			if (*out)
 				break;
@@ -166,6 +166,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	lock_pool_release(&pool->lock);
 	if (status == LS_OUT_OF_MEMORY)
 		pool_say_exhausted(pool, bytes);
+	else if (status == LS_SYSTEM)
+		pool_say_failed(pool, status);
 	return status;
 }
 

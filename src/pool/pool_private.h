@@ -2,7 +2,7 @@
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
  * streams.c: which streams there are. marks.c: how far they are. queues.c: room in their queues.
  * reclaim.c: what the driver gets back. close.c: the end. contents.c: what the pool has.
- * callers.c: threads that may wait here. pool.c: the calls. */
+ * exhausted.c: why it has no memory. callers.c: threads that may wait here. pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
@@ -198,6 +198,9 @@ bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
 
 /* ---- streams.c ---- */
 
+/* Says that this call of the program fails with `status`, because a call of the driver, which has
+ * said why, has failed. */
+void pool_say_failed(const struct pool *pool, ls_status status);
 /* The slot of a stream. -1: it has none. */
 int pool_stream_search(struct pool *pool, const void *handle) LOCK_REQUIRES(pool);
 static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_REQUIRES(pool)
@@ -291,9 +294,12 @@ LS_CHECKED ls_status pool_wait_for_any(struct pool *pool, uint64_t moment,
 LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,
 				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 
-/* ---- contents.c ---- */
+/* ---- exhausted.c ---- */
 
-/* Says why there are no `bytes` bytes. */
+/* Whether so much is more than the device has, or than the limit allows, so that nothing that is
+ * freed could help. */
+bool pool_can_never_have(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
+/* Says why there are no `bytes` bytes, and who holds what. */
 void pool_say_exhausted(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
 
 #endif

@@ -56,6 +56,16 @@ static int take_slot(struct pool *pool) LOCK_REQUIRES(pool)
 	return slot;
 }
 
+void pool_say_failed(const struct pool *pool, ls_status status)
+{
+	bool broken = atomic_load(&pool->options.driver->broken) != 0;
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_DEVICE_FAILED, pool->name, ls_status_name(status), from,
+		    broken ? "The device cannot be used again: end the process"
+			   : "The message before this one has the reason");
+}
+
 ls_status pool_stream_check(struct pool *pool, void *handle)
 {
 	struct driver *driver = pool->options.driver;
@@ -63,8 +73,11 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 	wait_foreign_call_begin(pool->options.waiter, "the driver, about a stream");
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	wait_foreign_call_end(pool->options.waiter);
-	if (status != LS_BAD_ARGUMENT && (status != LS_OK || !captured))
+	if (status != LS_BAD_ARGUMENT && (status != LS_OK || !captured)) {
+		if (status != LS_OK)
+			pool_say_failed(pool, status);
 		return status;
+	}
 	char from[TRACE_CALLER_BYTES];
 	trace_caller_text(from, sizeof from);
 	if (status == LS_BAD_ARGUMENT) {

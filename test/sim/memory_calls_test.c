@@ -217,6 +217,34 @@ static void a_callback_does_not_wait(void **state)
 	run_job(call_in_callbacks, DEVICE ",free=waits");
 }
 
+/* ---- the device fails ---- */
+
+static enum sim_step fail_step(struct sim *sim, void *argument)
+{
+	(void)sim, (void)argument;
+	return SIM_STEP_FAILED;
+}
+
+static void a_device_that_fails_is_named_with_the_call(void **state)
+{
+	static const struct sim_kernel kernel = {"fails", fail_step};
+	(void)state;
+	ls_group *group = open_alone(60000);
+	struct sim_stream *stream;
+	void *block;
+	char unused = 0;
+	int32_t one = 1, sum;
+	MUST(sim_stream_open(lockstep_sim(), 0, &stream) == SIM_OK);
+	MUST(sim_launch(stream, &kernel, &unused, sizeof unused) == SIM_OK);
+	MUST(sim_stream_sync(stream) == SIM_FAILED);
+	assert_int_equal(ls_device_alloc(group, ALL, stream, &block), LS_SYSTEM);
+	must_have_said("the driver of device sim:0 has failed, and so does this call (LS_SYSTEM)");
+	struct ls_call_options options = {.size = sizeof options, .stream = stream};
+	assert_int_equal(ls_allreduce(group, &one, &sum, 1, LS_INT32, LS_SUM, &options), LS_SYSTEM);
+	must_have_said("the driver of device sim:0 has failed, and so does this call (LS_SYSTEM)");
+	ls_group_close(group);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -224,6 +252,7 @@ int main(void)
 		cmocka_unit_test(a_destroyed_stream_does_not_hold_up_the_close),
 		cmocka_unit_test(the_close_waits_as_long_as_the_group_says),
 		cmocka_unit_test(a_callback_does_not_wait),
+		cmocka_unit_test(a_device_that_fails_is_named_with_the_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
