@@ -276,8 +276,8 @@ static void the_message_says_who_holds_most_and_what_to_do(void **state)
 {
 	(void)state;
 	struct device *device = device_new(false);
-	void *block = take_block(device, 40 * MIB, 2);
 	void *other = take_block(device, 6 * MIB, 0);
+	void *block = take_block(device, 40 * MIB, 2);
 	ask_in_vain(device, 40 * MIB, 1);
 	assert_said("Blocks of stream %p have most: 41943040 in use. ", &device->streams[2]);
 	assert_said("Free blocks, or use smaller ones", NULL);
