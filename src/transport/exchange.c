@@ -237,6 +237,13 @@ static ls_status say_lost(struct client *client)
 	return LS_PEER_DIED;
 }
 
+static ls_status say_limit(const struct client *client)
+{
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->ranks.rank[client->mapped],
+		    client->ranks.count, (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
+	return LS_OUT_OF_MEMORY;
+}
+
 /* Handles one message of the root; *done: it was GO. */
 static ls_status client_step(struct client *client, bool *done)
 {
@@ -268,9 +275,7 @@ static ls_status client_step(struct client *client, bool *done)
 	case HANDSHAKE_MESSAGE:
 		break;
 	case HANDSHAKE_EXHAUSTED:
-		MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->mapped, client->ranks.count,
-			    (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
-		return LS_OUT_OF_MEMORY;
+		return say_limit(client);
 	case HANDSHAKE_END:
 		return say_lost(client);
 	case HANDSHAKE_NONSENSE:
@@ -297,8 +302,11 @@ static ls_status client_run(struct transport *transport, const struct transport_
 	};
 	bool done = false, ended;
 	client.root = client.ranks.rank[0];
-	client.pidfd = transport_handshake_watch(exchange, client.root, &ended);
-	ls_status status = client_connect(&client);
+	ls_status status = LS_OK;
+	if (!transport_handshake_watch(exchange, client.root, &client.pidfd, &ended))
+		status = say_limit(&client);
+	if (status == LS_OK)
+		status = client_connect(&client);
 	if (status == LS_OK)
 		status = client_hello(&client);
 	if (status == LS_OK)

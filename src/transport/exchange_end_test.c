@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -22,9 +24,11 @@ static pid_t start_idle(void)
 {
 	pid_t child = fork();
 	assert_true(child >= 0);
-	if (child == 0)
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
+	}
 	return child;
 }
 
@@ -105,12 +109,48 @@ static void test_root_ends(void **state)
 	test_job_close(job);
 }
 
+/* In a child, as the limit holds for a whole process: rank 0 has no descriptor left, and so cannot
+ * watch rank 1, which has none either, and never comes. 0: rank 0 says so, long before the time
+ * limit. */
+static int run_without_descriptors(pid_t other)
+{
+	struct capture capture;
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
+	job->pids = (int[]){getpid(), other};
+	capture_begin(&capture);
+	uint64_t began_ns = clock_now_ns();
+	int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
+	close(next);
+	struct rlimit limit = {.rlim_cur = (rlim_t)next, .rlim_max = (rlim_t)next};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	test_job_start(job, 0);
+	wait_join(job->ranks[0].thread);
+	bool quick = clock_now_ns() - began_ns < TEST_JOB_LIMIT_MS / 2 * UINT64_C(1000000);
+	const char *text = capture_end(&capture);
+	bool said = strstr(text, "LS-TRANSPORT-LIMIT") && strstr(text, "ulimit -n");
+	return quick && said && job->ranks[0].status == LS_OUT_OF_MEMORY ? 0 : 1;
+}
+
+static void test_root_without_descriptors(void **state)
+{
+	(void)state;
+	pid_t other = start_idle(), child = fork();
+	int status;
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(run_without_descriptors(other));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	bury(other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ends_before_hello),
 		cmocka_unit_test(test_ended_long_ago),
 		cmocka_unit_test(test_root_ends),
+		cmocka_unit_test(test_root_without_descriptors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

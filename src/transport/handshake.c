@@ -163,14 +163,16 @@ bool transport_handshake_same_user(int fd, int *pid, unsigned *uid)
 	return known && peer.uid == geteuid();
 }
 
-int transport_handshake_watch(const struct transport_exchange *exchange, int rank, bool *ended)
+bool transport_handshake_watch(const struct transport_exchange *exchange, int rank, int *fd,
+			       bool *ended)
 {
+	*fd = -1;
 	*ended = false;
 	if (!exchange->pids || exchange->pids[rank] == getpid())
-		return -1;
-	int fd = (int)syscall(SYS_pidfd_open, exchange->pids[rank], 0);
-	*ended = fd < 0 && errno == ESRCH;
-	return fd; /* the kernel sets close-on-exec */
+		return true;
+	*fd = (int)syscall(SYS_pidfd_open, exchange->pids[rank], 0); /* it is close-on-exec */
+	*ended = *fd < 0 && errno == ESRCH;
+	return *fd >= 0 || (errno != EMFILE && errno != ENFILE);
 }
 
 struct transport_handshake_ranks transport_handshake_ranks(const struct transport *transport,

@@ -91,8 +91,10 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 /* Whether the process at the other end belongs to my user; *pid and *uid for the report. */
 bool transport_handshake_same_user(int fd, int *pid, unsigned *uid);
 
-/* A descriptor that is ready once the process of `rank` has ended; -1 if that process cannot be
- * watched, or is this one. *ended: the process has ended already. */
-int transport_handshake_watch(const struct transport_exchange *exchange, int rank, bool *ended);
+/* *fd: a descriptor that is ready once the process of `rank` has ended; -1 if that process cannot
+ * be watched, or is this one. *ended: the process has ended already. False: this process cannot
+ * have another open descriptor; without one it would not notice ends, and get no memory. */
+LS_CHECKED bool transport_handshake_watch(const struct transport_exchange *exchange, int rank,
+					  int *fd, bool *ended);
 
 #endif

@@ -47,7 +47,8 @@ struct root {
 	int culprit;   /* the world rank to name when the root fails */
 	bool warned;   /* the root has warned of strangers */
 	struct stopped_looks looks;
-	bool failed; /* the root has printed the reason */
+	bool failed;       /* the root has printed the reason */
+	bool short_of_fds; /* some rank is not watched for want of a descriptor */
 	int connection_count;
 	int connections[CONNECTION_MAX];       /* in the order of their coming */
 	struct member members[RANKS_HOST_MAX]; /* by place */
@@ -345,6 +346,8 @@ static ls_status send_chunk(struct root *root, int place)
 static ls_status gather_clients(struct root *root)
 {
 	ls_status status = LS_OK;
+	if (root->short_of_fds)
+		return say_limit(root);
 	for (int place = 1; place < root->ranks.count; place++)
 		if (root->members[place].ended)
 			return say_lost(root, place);
@@ -403,6 +406,11 @@ static void say_farewell(struct root *root, ls_status status)
 	wire.rank = root->culprit;
 	wire.status = status;
 	root->failed = true;
+	/* Descriptors for those that come now, who must learn of it. */
+	for (int place = 1; place < root->ranks.count && status == LS_OUT_OF_MEMORY; place++) {
+		transport_close_fds(root->members[place].fds, TRANSPORT_FDS);
+		transport_close_fds(&root->members[place].pidfd, 1);
+	}
 	root->deadline_ns =
 		until < root->exchange->deadline_ns ? until : root->exchange->deadline_ns;
 	do {
@@ -446,7 +454,8 @@ static void root_init(struct root *root, struct transport *transport,
 		struct member *member = &root->members[place];
 		int rank = root->ranks.rank[place];
 		member->pid = exchange->pids ? exchange->pids[rank] : 0;
-		member->pidfd = transport_handshake_watch(exchange, rank, &member->ended);
+		root->short_of_fds |=
+			!transport_handshake_watch(exchange, rank, &member->pidfd, &member->ended);
 	}
 	root->members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
 	root->members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
