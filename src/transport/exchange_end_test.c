@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "base/capture.h"
@@ -39,10 +40,10 @@ static void bury(pid_t child)
 	assert_int_equal(waitpid(child, &status, 0), child);
 }
 
-/* Ranks 0 and 1 of 3 connect; `pids` says whose process rank 2 is. */
-static void assert_rank_2_lost(struct test_job *job, const int *pids, pid_t killed)
+/* Ranks 0 and 1 of 3 connect; `pids` says whose process rank 2 is. Returns what they print. */
+static const char *assert_rank_2_lost(struct test_job *job, const int *pids, pid_t killed)
 {
-	struct capture capture;
+	static struct capture capture;
 	char lost[64];
 	job->pids = pids;
 	capture_begin(&capture);
@@ -58,6 +59,7 @@ static void assert_rank_2_lost(struct test_job *job, const int *pids, pid_t kill
 	assert_non_null(strstr(text, "because of rank 2"));
 	assert_int_equal(job->ranks[0].status, LS_PEER_DIED);
 	assert_int_equal(job->ranks[1].status, LS_PEER_DIED);
+	return text;
 }
 
 static void test_ends_before_hello(void **state)
@@ -109,6 +111,43 @@ static void test_root_ends(void **state)
 	test_job_close(job);
 }
 
+/* A process that connects to the root and ends at once. */
+static pid_t connect_and_end(const struct test_job *job)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t length = strlen(job->address);
+	memcpy(address.sun_path + 1, job->address, length);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		_exit(connect(fd, (struct sockaddr *)&address,
+			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)));
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	return child;
+}
+
+/* Rank 2 has connected and said nothing. It is lost, but no stranger. */
+static void test_ends_at_the_door(void **state)
+{
+	(void)state;
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
+	int pids[] = {getpid(), getpid(), 0};
+	pids[2] = connect_and_end(job);
+	const char *text = assert_rank_2_lost(job, pids, 0);
+	assert_null(strstr(text, "not a rank of this job"));
+	test_job_close(job);
+	/* Another process is one. */
+	job = test_job_new(3, TEST_JOB_LIMIT_MS);
+	(void)connect_and_end(job);
+	text = assert_rank_2_lost(job, pids, 0);
+	assert_non_null(strstr(text, "not a rank of this job"));
+	test_job_close(job);
+}
+
 /* In a child, as the limit holds for a whole process: rank 0 has no descriptor left, and so cannot
  * watch rank 1, which has none either, and never comes. 0: rank 0 says so, long before the time
  * limit. */
@@ -151,6 +190,7 @@ int main(void)
 		cmocka_unit_test(test_ended_long_ago),
 		cmocka_unit_test(test_root_ends),
 		cmocka_unit_test(test_root_without_descriptors),
+		cmocka_unit_test(test_ends_at_the_door),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

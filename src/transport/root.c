@@ -3,7 +3,7 @@
  * every rank, and lets the ranks continue only when all have mapped all. A connection belongs to no
  * rank until a proper hello admits it as its rank. Connections without a rank disturb nobody and
  * are closed at the end. The root sends every rank the error that it finds. */
-#include "transport/handshake.h"
+#include "transport/door.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +16,11 @@
 #include "base/stopped.h"
 
 enum {
-	/* without a rank; the one silent for longest makes room for the next */
-	CONNECTION_MAX = 64,
 	ACCEPTS_A_TURN = 64,
 	/* the root gives up this much earlier, so that its answer comes in time */
 	ANSWER_MS = 250,
 	FAREWELL_MS = 1000, /* how long the answer is sent to ranks that have not come yet */
-	POLLS_MAX = 2 * RANKS_HOST_MAX + CONNECTION_MAX,
+	POLLS_MAX = 2 * RANKS_HOST_MAX + DOOR_MAX,
 };
 
 /* A client. */
@@ -45,12 +43,10 @@ struct root {
 	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
 	int culprit;   /* the world rank to name when the root fails */
-	bool warned;   /* the root has warned of strangers */
 	struct stopped_looks looks;
-	bool failed;       /* the root has printed the reason */
-	bool short_of_fds; /* some rank is not watched for want of a descriptor */
-	int connection_count;
-	int connections[CONNECTION_MAX];       /* in the order of their coming */
+	bool failed;                /* the root has printed the reason */
+	bool short_of_fds;          /* some rank is not watched for want of a descriptor */
+	struct transport_door door; /* connections without a rank */
 	struct member members[RANKS_HOST_MAX]; /* by place */
 };
 
@@ -112,51 +108,18 @@ static ls_status say_lost(struct root *root, int place)
 
 /* ---- connections ---- */
 
-static void turn_away(struct root *root, int fd, const char *why)
-{
-	int pid;
-	unsigned uid;
-	transport_handshake_same_user(fd, &pid, &uid);
-	if (!root->warned)
-		MESSAGE_SAY(MESSAGE_TRANSPORT_UNTRUSTED, pid, uid, why);
-	root->warned = true;
-	close(fd);
-}
-
-static void forget_connection(struct root *root, int index)
-{
-	root->connection_count--;
-	memmove(&root->connections[index], &root->connections[index + 1],
-		(size_t)(root->connection_count - index) * sizeof root->connections[0]);
-}
-
 static ls_status accept_connections(struct root *root)
 {
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		int fd = accept4(root->exchange->listen_fd, NULL, NULL,
-				 SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		int error = transport_door_accept(&root->door);
+		if (error == EAGAIN || error == EWOULDBLOCK)
 			return LS_OK;
-		if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
-			continue;
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		if (error == EMFILE || error == ENFILE)
 			return say_limit(root);
-		if (fd < 0) {
-			int error = errno;
+		if (error != 0) {
 			MESSAGE_SAY(MESSAGE_TRANSPORT_LISTEN, "accept4", strerror(error));
 			return transport_errno_status(error);
 		}
-		int pid;
-		unsigned uid;
-		if (!transport_handshake_same_user(fd, &pid, &uid)) {
-			turn_away(root, fd, "it runs as another user");
-			continue;
-		}
-		if (root->connection_count == CONNECTION_MAX) {
-			turn_away(root, root->connections[0], "it said nothing");
-			forget_connection(root, 0);
-		}
-		root->connections[root->connection_count++] = fd;
 	}
 	return LS_OK;
 }
@@ -187,7 +150,7 @@ static ls_status hear_connection(struct root *root, int index)
 	struct transport_handshake wire;
 	int fds[TRANSPORT_FDS];
 	int count;
-	int fd = root->connections[index];
+	int fd = root->door.fds[index];
 	switch (transport_handshake_receive(fd, root->transport->job, &wire, fds, TRANSPORT_FDS,
 					    &count)) {
 	case HANDSHAKE_AGAIN:
@@ -202,13 +165,13 @@ static ls_status hear_connection(struct root *root, int index)
 	case HANDSHAKE_END:
 	case HANDSHAKE_NONSENSE:
 	default:
-		turn_away(root, fd, "it did not introduce itself as a rank that is missing");
-		forget_connection(root, index);
+		transport_door_turn_away(&root->door, index,
+					 "it did not introduce itself as a rank that is missing");
 		return LS_OK;
 	}
 	int place = transport_handshake_place(&root->ranks, wire.rank);
 	struct member *member = &root->members[place];
-	forget_connection(root, index);
+	transport_door_forget(&root->door, index);
 	if (wire.kind == HANDSHAKE_FAIL) {
 		close(fd);
 		member->is_told = true;
@@ -284,7 +247,7 @@ static ls_status hear_any(struct root *root, bool open_door)
 	int size = root->ranks.count;
 	struct pollfd polls[POLLS_MAX] = {
 		{.fd = open_door ? root->exchange->listen_fd : -1, .events = POLLIN}};
-	int connections = open_door ? root->connection_count : 0;
+	int connections = open_door ? root->door.count : 0;
 	struct pollfd *ends = polls + size + connections;
 	ends[0].fd = -1;
 	for (int place = 1; place < size; place++) {
@@ -292,7 +255,7 @@ static ls_status hear_any(struct root *root, bool open_door)
 		ends[place] = (struct pollfd){.fd = root->members[place].pidfd, .events = POLLIN};
 	}
 	for (int i = 0; i < connections; i++)
-		polls[size + i] = (struct pollfd){.fd = root->connections[i], .events = POLLIN};
+		polls[size + i] = (struct pollfd){.fd = root->door.fds[i], .events = POLLIN};
 	uint64_t until_ns = stopped_until(&root->looks, root->deadline_ns);
 	ls_status status = wait_fds(root->exchange->waiter, polls, 2 * size + connections,
 				    first_awaited(root), until_ns);
@@ -305,7 +268,7 @@ static ls_status hear_any(struct root *root, bool open_door)
 			status = hear_client(root, place);
 	for (int i = 0; status == LS_OK && i < connections; i++)
 		if (polls[size + i].revents)
-			status = hear_connection(root, i - (connections - root->connection_count));
+			status = hear_connection(root, i - (connections - root->door.count));
 	if (status == LS_OK && polls[0].revents)
 		status = accept_connections(root);
 	for (int place = 1; silent && status == LS_OK && place < size; place++)
@@ -424,8 +387,8 @@ static void say_farewell(struct root *root, ls_status status)
 		}
 	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 &&
 		 hear_any(root, true) == LS_OK);
-	for (int i = 0; i < root->connection_count; i++)
-		transport_handshake_try_send(root->connections[i], &wire);
+	for (int i = 0; i < root->door.count; i++)
+		transport_handshake_try_send(root->door.fds[i], &wire);
 }
 
 static uint64_t verdict_deadline(uint64_t deadline_ns)
@@ -447,6 +410,7 @@ static void root_init(struct root *root, struct transport *transport,
 		.deadline_ns = verdict_deadline(exchange->deadline_ns),
 		.ranks = transport_handshake_ranks(transport, exchange),
 	};
+	root->door = (struct transport_door){.exchange = exchange, .ranks = &root->ranks};
 	root->chunks = (root->ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
 	for (int place = 0; place < RANKS_HOST_MAX; place++)
 		root->members[place] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
@@ -469,7 +433,7 @@ static void root_fini(struct root *root)
 		transport_close_fds(&root->members[place].fd, 1);
 		transport_close_fds(&root->members[place].pidfd, 1);
 	}
-	transport_close_fds(root->connections, root->connection_count);
+	transport_close_fds(root->door.fds, root->door.count);
 }
 
 void transport_root_decline(struct transport *transport, const struct transport_exchange *exchange,
