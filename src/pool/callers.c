@@ -32,6 +32,11 @@ uint32_t pool_find_caller(struct pool *pool, const char **call)
 		tid = pool->callers->tid;
 		*call = pool->callers->call;
 	}
+	for (int i = 0; tid == 0 && i < POOL_STREAMS; i++)
+		if (pool->launch_streams[i].users > 0) {
+			tid = pool->launch_streams[i].user_tid;
+			*call = "a call that puts work behind a stream";
+		}
 	lock_pool_release(&pool->lock);
 	return tid;
 }

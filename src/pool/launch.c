@@ -45,6 +45,7 @@ static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 		launched->handle = stream;
 		pool_queue_find(pool, stream, &launched->queue);
 		launched->users++;
+		launched->user_tid = trace_thread_id();
 	}
 	lock_pool_release(&pool->lock);
 	if (!launched) {

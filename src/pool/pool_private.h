@@ -85,7 +85,8 @@ struct pool_stream {
 struct pool_launch_stream {
 	void *handle;                   /* under the lock */
 	struct driver_queue queue;      /* under the lock */
-	uint32_t users;                 /* under the lock: threads between begin and end */
+	uint32_t users;                 /* under the lock: threads between claim and end */
+	uint32_t user_tid;              /* under the lock: the last one that came */
 	struct pool_inflight *inflight; /* NULL: no stream has used this place yet */
 	/* raised when a thread claims the stream to launch on it, and when the claim ends; odd in
 	 * between */

@@ -5,6 +5,7 @@
 
 #include "pool/launch.h"
 #include "pool/pool_fixture.h"
+#include "trace/trace.h"
 
 /* The first two streams share a queue. */
 static uint32_t depth;
@@ -184,6 +185,27 @@ static void a_stream_without_a_place_is_refused(void **state)
 	device_end(device);
 }
 
+/* So that the pool is not closed under the thread. */
+static void a_thread_that_launches_is_found(void **state)
+{
+	(void)state;
+	struct device *device = begin(64);
+	struct pool_launch launch;
+	const char *call = NULL;
+	assert_int_equal(pool_find_caller(device->pool, &call), 0);
+	assert_int_equal(
+		pool_launch_claim(device->pool, &device->waiter, &device->streams[0], 1, &launch),
+		LS_OK);
+	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
+	assert_string_equal(call, "a call that puts work behind a stream");
+	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &launch), LS_OK);
+	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
+	end_launch(device, 0, &launch);
+	assert_int_equal(pool_find_caller(device->pool, &call), 0);
+	device_run(device, 0);
+	device_end(device);
+}
+
 /* What the caller notes of a stream is not told of another one that gets its handle or place. */
 static void what_was_put_there_last(void **state)
 {
@@ -241,6 +263,7 @@ int main(void)
 					   cmocka_unit_test(a_queue_that_is_too_short_has_no_room),
 					   cmocka_unit_test(each_rank_has_places_for_its_streams),
 					   cmocka_unit_test(a_stream_without_a_place_is_refused),
+					   cmocka_unit_test(a_thread_that_launches_is_found),
 					   cmocka_unit_test(what_was_put_there_last),
 					   cmocka_unit_test(a_mark_is_put_when_there_is_room)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
