@@ -33,6 +33,9 @@ struct rank {
 	bool opened; /* false: the device could not be opened */
 };
 
+/* Of the groups of jobs that run from now on. */
+static uint32_t job_timeout_ms = 60000;
+
 static inline bool open_streams(struct rank *rank)
 {
 	for (int i = 0; i < STREAMS; i++)
@@ -47,7 +50,7 @@ static inline void *rank_main(void *argument)
 	char device[128];
 	snprintf(device, sizeof device, "sim:%d,%s", rank->rank, rank->options);
 	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = 60000,
+					   .timeout_ms = job_timeout_ms,
 					   .open_timeout_ms = 60000,
 					   .rank = rank->rank,
 					   .world_size = RANKS,
