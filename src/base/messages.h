@@ -217,6 +217,10 @@
 		"and mmap of this process"
 #define MESSAGE_NET_SYSTEM \
 	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
+#define MESSAGE_NET_SHARED                                                                       \
+	"LS-NET-SHARED", SETTING_LOG_ERROR,                                                      \
+		"cannot use UCX for connections to other hosts: %s: %s. /dev/shm has only %llu " \
+		"bytes free, and UCX keeps its shared memory there"
 #define MESSAGE_NET_MEMORY \
 	"LS-NET-MEMORY", SETTING_LOG_ERROR, "no memory for connections to %d ranks"
 #define MESSAGE_NET_HOST                                                                                 \

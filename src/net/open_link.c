@@ -10,9 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "base/messages.h"
 #include "net/peer.h"
+
+enum { SHARED_BYTES = 16 << 20 }; /* more than UCX needs for a rank */
 
 static const struct link_ops ucx_ops = {
 	.name = "ucx",
@@ -28,9 +31,25 @@ static const struct link_ops ucx_ops = {
 	.close = net_close,
 };
 
+/* UCX's transports within a host keep megabytes in /dev/shm; of a full one UCX says only that it
+ * has no memory. */
+static bool lacks_shared_memory(const struct net *net, unsigned long long *free_bytes)
+{
+	struct statvfs folder;
+	if (net->options.transports || statvfs("/dev/shm", &folder) != 0)
+		return false;
+	*free_bytes = (unsigned long long)folder.f_bavail * folder.f_frsize;
+	return *free_bytes < SHARED_BYTES;
+}
+
 static ls_status say_failed(const struct net *net, const char *what, ucs_status_t status)
 {
-	MESSAGE_SAY(MESSAGE_NET_SYSTEM, what, net->ucx->ucs_status_string(status));
+	const char *why = net->ucx->ucs_status_string(status);
+	unsigned long long free_bytes;
+	if (lacks_shared_memory(net, &free_bytes))
+		MESSAGE_SAY(MESSAGE_NET_SHARED, what, why, free_bytes);
+	else
+		MESSAGE_SAY(MESSAGE_NET_SYSTEM, what, why);
 	return status == UCS_ERR_NO_MEMORY ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 

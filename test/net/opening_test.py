@@ -82,6 +82,21 @@ def test_one_is_stopped(program):
         need(set(got) == set(range(SIZE)) - {faulty} and "LS_OK" not in got.values(), f"{got}\n{text}")
 
 
+FULL = "mount -t tmpfs -o size=4k tmpfs /dev/shm || exec echo no mount; head -c 4096 /dev/zero > /dev/shm/full; exec "
+
+
+def test_no_shared_memory(program):
+    """UCX finds no memory in /dev/shm. By default it is not asked to."""
+    text = play("sh", "-c", FULL + program, LOCKSTEP_NETWORK="ucx", UCX_TLS="all")
+    if "no mount" in text:
+        print(f"# no_shared_memory needs the right to mount: {text}")
+        return
+    need(statuses(text) == dict.fromkeys(range(SIZE), "LS_OUT_OF_MEMORY"), text)
+    need("/dev/shm has only 0 bytes free, and UCX keeps its shared memory there [LS-NET-SHARED]" in text, text)
+    text = play("sh", "-c", FULL + program)
+    need(statuses(text) == dict.fromkeys(range(SIZE), "LS_OK"), text)
+
+
 def main():
     passed = failed = 0
     for name, test in sorted(globals().items()):
