@@ -140,6 +140,20 @@ static void a_cycle(void **state)
 	assert_int_equal(thread->behind, 1);
 }
 
+/* The thread that has put an operation there waits until the stream has passed that one, because
+ * the queue has no room. */
+static void a_launch(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct wait_slot_body launch = wait_for_device(fixture, 0);
+	launch.group = ONE;
+	launch.record = launch.edges[0].offset = fixture->front[0];
+	publish(fixture->collect, 0, 1, &launch);
+	assert_true(is_deadlock(fixture));
+	atomic_store(&fixture->collect->segments[0][0], 5);
+	assert_false(is_deadlock(fixture));
+}
+
 /* ---- what the device may still do ---- */
 
 static void nothing_is_in_front(void **state)
@@ -273,6 +287,7 @@ int main(void)
 #define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, set_up_streams, tear_down_streams)
 	const struct CMUnitTest tests[] = {
 		ON_STREAMS(a_cycle),
+		ON_STREAMS(a_launch),
 		ON_STREAMS(nothing_is_in_front),
 		ON_STREAMS(no_record),
 		ON_STREAMS(what_is_in_front_is_done),

@@ -100,6 +100,14 @@ static void add_word(struct words *words, const struct wait_edge *edge,
 	added->alternative = 0;
 }
 
+/* Whether the word tells that the stream has passed the operation: another sign that it has not,
+ * and nothing that it needs. */
+static bool is_its_stream(const struct wait_edge *edge, const struct trace_record *op)
+{
+	return edge->segment == WAIT_SEGMENT_DEVICE && edge->offset == op->index &&
+	       op->stream & TRACE_ON_STREAM;
+}
+
 /* The words of this operation that a thread waits for. */
 static void add_words_of(const struct diagnose_thread *thread, const struct diagnose_record *op,
 			 struct words *words)
@@ -111,7 +119,8 @@ static void add_words_of(const struct diagnose_thread *thread, const struct diag
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		const struct wait_edge *edge = &wait->edges[i];
 		bool own = edge->record ? edge->record == low : wait->record == op->record.index;
-		if (!own || edge->record == WAIT_RECORD_OTHERS || thread->behind >> i & 1)
+		if (!own || edge->record == WAIT_RECORD_OTHERS || thread->behind >> i & 1 ||
+		    is_its_stream(edge, &op->record))
 			continue;
 		if (thread->satisfied >> i & 1)
 			words->fails |= wait->state == WAIT_ANY_WORD;

@@ -113,9 +113,12 @@ void progress_stream_discard(struct ls_request *op)
 static void await_arrival(struct ls_request *op)
 {
 	const _Atomic uint64_t *broken = &op->base.stream.driver->broken;
-	struct wait_word words[2] = {
-		[1] = {.word = broken,
-		       .edge = {.value = 1, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_DEVICE}}};
+	struct wait_word words[2] = {[1] = {.word = broken,
+					    .edge = {.value = 1,
+						     .offset = WAIT_DEVICE_BROKEN,
+						     .owner = -1,
+						     .peer = -1,
+						     .segment = WAIT_SEGMENT_DEVICE}}};
 	struct wait_call call = {.words = words,
 				 .count = 2,
 				 .any = true,

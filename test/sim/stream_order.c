@@ -201,25 +201,36 @@ static void kernel(struct self *self)
 	is_told(self->world, ", to which its stream has not come yet");
 }
 
+/* The queue has no room for one operation, so the calls wait themselves until it is done. */
+static void narrow(struct self *self)
+{
+	ls_group *order[2];
+	own_order(self, order);
+	ends(reduce(self, order[0], 0, 0), LS_DEADLOCK);
+	is_told(order[0], "ranks 0 and 1 wait for each other and can never go on");
+}
+
 /* ---- */
 
 static const struct {
 	const char *name;
 	void (*play)(struct self *self);
-} scenes[] = {{"groups", groups},     {"behind", behind}, {"messages", messages},
-	      {"followed", followed}, {"lane", lane},     {"limited", limited},
-	      {"kernel", kernel}};
+	const char *device;
+} scenes[] = {{"groups", groups, "sim:0"},     {"behind", behind, "sim:0"},
+	      {"messages", messages, "sim:0"}, {"followed", followed, "sim:0"},
+	      {"lane", lane, "sim:0"},         {"limited", limited, "sim:0"},
+	      {"kernel", kernel, "sim:0"},     {"narrow", narrow, "sim:0,queues=1,depth=4"}};
 enum { SCENES = sizeof scenes / sizeof scenes[0] };
 
 int main(int argc, char **argv)
 {
 	struct self self = {0};
-	struct ls_group_options options = {
-		.size = sizeof options, .timeout_ms = LONG_MS, .device = "sim:0"};
+	struct ls_group_options options = {.size = sizeof options, .timeout_ms = LONG_MS};
 	int scene = 0;
 	while (argc == 2 && scene < SCENES && strcmp(argv[1], scenes[scene].name) != 0)
 		scene++;
 	MUST(argc == 2 && scene < SCENES);
+	options.device = scenes[scene].device;
 	MUST(ls_group_open(&options, &self.world) == LS_OK);
 	self.rank = ls_group_rank(self.world);
 	MUST(ls_group_split(self.world, 0, self.rank, &self.first) == LS_OK);
