@@ -108,6 +108,12 @@ CASES = {
         "ls_status status = ls_allreduce(", "status = ls_allreduce(group, sum,",
         ends=r"\[LS-RACE-OVERLAP\]$", fails=True, LOCKSTEP_CHECK=1,
     ),
+    "one_stream": Case(
+        "ranks 0 and 1 wait for each other and can never go on: "
+        "rank 0 waits for rank 1 (all-reduce #1 of group N (ranks 0 and 1), called from {0}), "
+        "rank 1 waits for rank 0 (all-reduce #1 of group N (ranks 0 and 1), called from {0})",
+        "ls_status status = ls_allreduce(", fails=True,
+    ),
     "workers": Case(
         "lockstep.Forked: LS_FORKED: the group belongs to the parent of this forked process",
         ends="", raises=("Forked", "Forked"),
