@@ -57,6 +57,11 @@ void rendezvous_text_ranks(char *text, const bool *in, int size, bool value)
 	}
 }
 
+ls_status rendezvous_status_for_others(ls_status status)
+{
+	return status == LS_INTERRUPTED ? LS_RANK_MISSING : status;
+}
+
 bool rendezvous_place_is_valid(const struct rendezvous_place *place, bool server)
 {
 	if (place->world_size < 1 || place->world_size > RANKS_WORLD_MAX)

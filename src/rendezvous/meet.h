@@ -34,6 +34,8 @@ void rendezvous_place_name(const struct rendezvous_place *place, char out[RENDEZ
 void rendezvous_text_holder(char *text, int rank, int pid);
 /* Appends the i < size of which in[i] == value: "0, 2-5, 9". */
 void rendezvous_text_ranks(char *text, const bool *in, int size, bool value);
+/* What other ranks get if a rank ends with `status`: no signal has interrupted them. */
+ls_status rendezvous_status_for_others(ls_status status);
 /* Whether `place` is a usable address; only a server may omit the address. */
 bool rendezvous_place_is_valid(const struct rendezvous_place *place, bool server);
 

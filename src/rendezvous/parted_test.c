@@ -171,6 +171,25 @@ static void test_one_fails(void **state)
 	}
 }
 
+static void be_interrupted(struct fixture_rank *rank)
+{
+	fixture_give_card(rank);
+	rendezvous_part(rank->meeting, LS_INTERRUPTED, "");
+}
+
+/* A signal handler has ended the wait of one rank. The others were not interrupted. */
+static void test_one_is_interrupted(void **state)
+{
+	(void)state;
+	for (int faulty = 0; faulty <= FAULTY; faulty += FAULTY) {
+		struct fixture fixture = new_job(1);
+		char expected[128];
+		snprintf(expected, sizeof expected, "rank %d (pid %d)", faulty, getpid());
+		run(&fixture, faulty, be_interrupted);
+		check_failed(&fixture, faulty, LS_RANK_MISSING, expected);
+	}
+}
+
 static void test_rank_0_fails(void **state)
 {
 	(void)state;
@@ -328,6 +347,7 @@ int main(void)
 		cmocka_unit_test(test_nonsense_from_a_rank),
 		cmocka_unit_test(test_time_is_up),
 		cmocka_unit_test(test_nothing_to_hear),
+		cmocka_unit_test(test_one_is_interrupted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ ls_status rendezvous_server_hear(struct rendezvous_server *server, bool *over, c
 			    found.word.reason[0] != '\0'
 				    ? found.word.reason
 				    : ls_status_text((ls_status)found.word.status));
-	return (ls_status)found.word.status;
+	return rendezvous_status_for_others((ls_status)found.word.status);
 }
 
 ls_status rendezvous_server_give_up(const struct rendezvous_server *server, char *text)

@@ -113,7 +113,7 @@ static ls_status take_parted(struct rendezvous_client *client, struct wire_parte
 	rendezvous_text_add(client->text, " could not be connected to all ranks: %s",
 			    parted->reason[0] != '\0' ? parted->reason
 						      : ls_status_text((ls_status)parted->status));
-	return (ls_status)parted->status;
+	return rendezvous_status_for_others((ls_status)parted->status);
 }
 
 ls_status rendezvous_client_hear(struct rendezvous_client *client, bool *over)
