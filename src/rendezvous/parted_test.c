@@ -190,6 +190,40 @@ static void test_one_is_interrupted(void **state)
 	}
 }
 
+/* All others give up at once, so that rank 0 may find their words and their ends in one look: none
+ * counts as one that ended without a word. */
+static void fail_and_go(struct fixture_rank *rank)
+{
+	fixture_give_card(rank);
+	rendezvous_part(rank->meeting, LS_OUT_OF_MEMORY, "no\nmemory");
+	rendezvous_close_fd(&rank->meeting->client.fd);
+	atomic_fetch_add(&told, 1);
+}
+
+static void hear_late(struct fixture_rank *rank)
+{
+	fixture_give_card(rank);
+	await_told(SIZE - 1);
+	hear(rank);
+}
+
+static void test_all_fail(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct fixture fixture = new_job(tcp);
+		for (int i = 0; i < SIZE; i++)
+			fixture.ranks[i].second = i ? fail_and_go : hear_late;
+		fixture_start(&fixture);
+		fixture_wait(&fixture);
+		fixture.ranks[0].table.size = 0;
+		rendezvous_close_fd(&fixture.ranks[0].control);
+		fixture_check_rank(&fixture.ranks[0], LS_OUT_OF_MEMORY,
+				   FIXTURE_WORDS("rank 1 (pid", "no?memory"));
+		fixture_free(&fixture);
+	}
+}
+
 static void test_rank_0_fails(void **state)
 {
 	(void)state;
@@ -348,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_time_is_up),
 		cmocka_unit_test(test_nothing_to_hear),
 		cmocka_unit_test(test_one_is_interrupted),
+		cmocka_unit_test(test_all_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

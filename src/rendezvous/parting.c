@@ -11,6 +11,7 @@
 struct found {
 	int ended;   /* the first rank whose connection has ended without a word; -1 */
 	int failing; /* the first rank that cannot be connected, or says nonsense; -1 */
+	int last;    /* the last one: its connection ends next, but not without a word; -1 */
 	struct wire_parted word;
 	const char *nonsense; /* what is wrong with what it says; NULL: `word` is what it says */
 	int missing;          /* ranks that are not connected yet */
@@ -19,6 +20,7 @@ struct found {
 static void find_failing(struct found *found, int rank, const struct wire_parted *word,
 			 const char *nonsense)
 {
+	found->last = rank;
 	if (found->failing >= 0)
 		return;
 	found->failing = rank;
@@ -59,7 +61,7 @@ static void hear_rank(struct rendezvous_server *server, int rank, struct found *
 {
 	struct server_rank *member = &server->ranks[rank];
 
-	while (found->failing != rank) {
+	while (found->last != rank) {
 		int none = -1;
 		ssize_t got = member->fd < 0
 				      ? 0
@@ -76,14 +78,14 @@ static void hear_rank(struct rendezvous_server *server, int rank, struct found *
 			return;
 		}
 		member->got += (size_t)got;
-		while (found->failing != rank && take_word(member, rank, found))
+		while (found->last != rank && take_word(member, rank, found))
 			;
 	}
 }
 
 ls_status rendezvous_server_hear(struct rendezvous_server *server, bool *over, char *text)
 {
-	struct found found = {.ended = -1, .failing = -1};
+	struct found found = {.ended = -1, .failing = -1, .last = -1};
 
 	for (int i = 0; i < server->place.world_size; i++) {
 		if (i == server->holder)
