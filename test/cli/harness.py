@@ -57,6 +57,11 @@ def until(look, what, limit_s=LIMIT_S):
         time.sleep(0.005)  # between two looks only
 
 
+def named_memory():
+    """Names in /dev/shm, without those of UCX, which other tests may use meanwhile."""
+    return {name for name in os.listdir('/dev/shm') if not name.startswith('ucx_')}
+
+
 def environ(pid):
     """Of a process that calls exec just now it is empty for a moment."""
     while True:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import Job, environment, equal, is_gone, lockstep, main, matches, read, state, until
+from harness import Job, environment, equal, is_gone, lockstep, main, matches, named_memory, read, state, until
 
 DEMO = os.path.abspath(sys.argv[2])
 QUICK = environment(LOCKSTEP_PATIENCE_MS=100)  # diagnose shall not be patient
@@ -477,7 +477,7 @@ def meeting_place(pid):
 
 
 def test_launcher_killed_leaves_nothing():
-    before = sorted(os.listdir('/dev/shm'))
+    before = named_memory()
     for wait_for in (None, 'round 1', 'round 64'):
         for _ in range(3):
             with demo(ranks=3) as job:
@@ -490,7 +490,7 @@ def test_launcher_killed_leaves_nothing():
                 job.process.wait()
                 until(lambda: not job.processes(), 'everything to end')
                 assert not has_socket(name), name
-    equal(sorted(os.listdir('/dev/shm')), before)
+    equal(named_memory() - before, set())
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from harness import (Job, environment, equal, is_gone, lockstep, main, matches, parent, program,
+from harness import (Job, environment, equal, is_gone, lockstep, main, matches, named_memory, parent, program,
                      python, read, state, until)
 
 
@@ -304,7 +304,7 @@ def test_worker_left_behind_ends():
 
 
 def test_launcher_killed_leaves_nothing():
-    before = sorted(os.listdir('/dev/shm'))
+    before = named_memory()
     for _ in range(5):
         with Job('run', '-n', 4, 'sh', '-c', WORKERS) as job:
             job.expect('[0] ready', '[1] ready', '[2] ready', '[3] ready')
@@ -312,7 +312,7 @@ def test_launcher_killed_leaves_nothing():
             job.process.kill()
             job.process.wait()
             until(lambda: not job.processes(), 'everything to end')
-    equal(sorted(os.listdir('/dev/shm')), before)
+    equal(named_memory() - before, set())
 
 
 def test_launcher_killed_while_it_starts():

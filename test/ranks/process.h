@@ -24,6 +24,19 @@ static inline int process_entries(const char *path)
 	return count;
 }
 
+/* Files of /dev/shm that this process has mapped. Other processes may have some there, too. */
+static inline int process_named_memory(void)
+{
+	FILE *file = fopen("/proc/self/maps", "re");
+	char line[512];
+	int count = 0;
+	CHECK(file);
+	while (fgets(line, sizeof line, file))
+		count += strstr(line, " /dev/shm/") != NULL;
+	fclose(file);
+	return count;
+}
+
 /* Waits until the process has this many threads: the program's, the watch and the progress thread
  * are 3. A joined thread is in the folder a moment longer. */
 static inline void process_await_threads(const struct runner_rank *self, int expected)
