@@ -99,7 +99,7 @@ static int set_up_streams(void **state)
 		fixture->front[r] = add_collective(fixture->collect, r, r == 0 ? ONE : TWO, REACHED);
 		fixture->behind[r] =
 			add_collective(fixture->collect, r, r == 0 ? TWO : ONE, LAUNCHED);
-		trace_behind(trace, fixture->behind[r], fixture->front[r]);
+		trace_behind(trace, fixture->behind[r], fixture->front[r], 0);
 	}
 	publish_both(fixture);
 	*state = fixture;
@@ -154,12 +154,31 @@ static void a_launch(void **state)
 	assert_false(is_deadlock(fixture));
 }
 
+/* The stream waits for an operation on another stream, too, whichever of the two holds it up. */
+static void a_stream_that_follows(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	struct trace_begin begin = {
+		.kind = TRACE_SEND, .group = GROUP, .seq = 1, .peer = 1, .stream = TRACE_ON_STREAM};
+	uint64_t sent = trace_begin(trace, &begin), busy = trace_begin(trace, &begin);
+	trace_stream(trace, sent, TRACE_REACHED);
+	trace_behind(trace, fixture->behind[0], fixture->front[0], sent);
+	assert_true(is_deadlock(fixture));
+	trace_behind(trace, fixture->behind[0], sent, fixture->front[0]);
+	assert_true(is_deadlock(fixture));
+	trace_behind(trace, fixture->behind[0], busy, fixture->front[0]);
+	assert_true(is_deadlock(fixture));
+	trace_behind(trace, fixture->behind[0], sent, busy);
+	assert_false(is_deadlock(fixture));
+}
+
 /* ---- what the device may still do ---- */
 
 static void nothing_is_in_front(void **state)
 {
 	struct stream_fixture *fixture = *state;
-	trace_behind(&fixture->collect->traces[0], fixture->behind[0], 0);
+	trace_behind(&fixture->collect->traces[0], fixture->behind[0], 0, 0);
 	assert_false(is_deadlock(fixture));
 	/* Its device holds up that rank, and it is told. */
 	struct diagnose_verdict verdict;
@@ -225,7 +244,7 @@ static void put_receive_in_front(struct stream_fixture *fixture, uint32_t wildca
 				    .stream = TRACE_ON_STREAM};
 	uint64_t receive = trace_begin(trace, &begin);
 	trace_stream(trace, receive, (enum trace_stream)steps);
-	trace_behind(trace, fixture->behind[0], receive);
+	trace_behind(trace, fixture->behind[0], receive, 0);
 }
 
 static void a_receive(void **state)
@@ -249,8 +268,8 @@ static void a_send(void **state)
 		.kind = TRACE_SEND, .group = ONE, .seq = 1, .peer = 1, .stream = TRACE_ON_STREAM};
 	uint64_t send = trace_begin(trace, &begin);
 	trace_stream(trace, send, TRACE_LAUNCHED);
-	trace_behind(trace, send, fixture->front[0]);
-	trace_behind(trace, fixture->behind[0], send);
+	trace_behind(trace, send, fixture->front[0], 0);
+	trace_behind(trace, fixture->behind[0], send, 0);
 	assert_true(is_deadlock(fixture));
 	trace_stream(trace, send, TRACE_REACHED);
 	assert_false(is_deadlock(fixture));
@@ -288,6 +307,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		ON_STREAMS(a_cycle),
 		ON_STREAMS(a_launch),
+		ON_STREAMS(a_stream_that_follows),
 		ON_STREAMS(nothing_is_in_front),
 		ON_STREAMS(no_record),
 		ON_STREAMS(what_is_in_front_is_done),

@@ -46,16 +46,52 @@ static bool awaits_stream(const struct trace_record *op)
 	       (diagnose_is_collective(op) && !(op->stream & TRACE_REACHED));
 }
 
+/* An operation that a stream has not passed. A send that has been copied is not in its way. */
+static const struct diagnose_record *find_unpassed(const struct diagnose_rank *rank, uint64_t index)
+{
+	const struct diagnose_record *front = find_running(rank, index);
+	bool passed = front && front->record.kind == TRACE_SEND && !awaits_stream(&front->record);
+	return passed ? NULL : front;
+}
+
+/* What a stream has to do before it comes to the operation. Returns how many there are; 0: none is
+ * known. */
+static int find_fronts(const struct diagnose_rank *rank, const struct diagnose_record *op,
+		       const struct diagnose_record *out[2])
+{
+	const struct trace_record *record = &op->record;
+	int count = 0;
+	if (record->state != TRACE_RUNNING || !(record->stream & TRACE_ON_STREAM) ||
+	    (record->stream & TRACE_LET_GO) || !awaits_stream(record))
+		return 0;
+	if ((out[count] = find_unpassed(rank, record->behind)))
+		count++;
+	if ((out[count] = find_unpassed(rank, record->follows)))
+		count++;
+	return count;
+}
+
 const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank,
 						const struct diagnose_record *op)
 {
-	if (op->record.state != TRACE_RUNNING || !(op->record.stream & TRACE_ON_STREAM) ||
-	    (op->record.stream & TRACE_LET_GO) || !awaits_stream(&op->record))
-		return NULL;
-	const struct diagnose_record *front = find_running(rank, op->record.behind);
-	/* A send that has been copied is not in the way of the stream any more. */
-	bool passed = front && front->record.kind == TRACE_SEND && !awaits_stream(&front->record);
-	return passed ? NULL : front;
+	const struct diagnose_record *fronts[2] = {NULL};
+	return find_fronts(rank, op, fronts) > 0 ? fronts[0] : NULL;
+}
+
+/* Operations that are still to be looked at, each once. */
+struct to_look_at {
+	const struct diagnose_record *ops[DIAGNOSE_RECORD_MAX];
+	int count;
+	uint64_t seen; /* bit i: record i of the rank */
+};
+
+static void look_at_later(struct to_look_at *left, const struct diagnose_rank *rank,
+			  const struct diagnose_record *op)
+{
+	uint64_t bit = UINT64_C(1) << (op - rank->records);
+	if (!(left->seen & bit))
+		left->ops[left->count++] = op;
+	left->seen |= bit;
 }
 
 /* The operation that has to go on before `op` can, and that waits for other ranks itself. NULL:
@@ -63,17 +99,20 @@ const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank
 static const struct diagnose_record *find_obstacle(const struct diagnose_rank *rank,
 						   const struct diagnose_record *op)
 {
-	const struct diagnose_record *earlier;
-	for (uint32_t steps = 0; op && steps <= 2 * rank->record_count; steps++) {
+	const struct diagnose_record *earlier, *fronts[2];
+	struct to_look_at left = {.count = 0};
+	for (look_at_later(&left, rank, op); left.count > 0;) {
+		op = left.ops[--left.count];
 		if ((earlier = find_earlier(rank, &op->record))) {
-			op = earlier;
+			look_at_later(&left, rank, earlier);
 			continue;
 		}
 		if (!(op->record.stream & TRACE_ON_STREAM))
 			return op;
 		if (!(op->record.stream & TRACE_LET_GO) && !awaits_stream(&op->record))
 			return op;
-		op = diagnose_in_front(rank, op);
+		for (int i = find_fronts(rank, op, fronts); i-- > 0;)
+			look_at_later(&left, rank, fronts[i]);
 	}
 	return NULL;
 }

@@ -31,6 +31,12 @@ static struct pool_launch_stream *find_stream(struct pool *pool, const void *str
 	return found;
 }
 
+static void forget_operations(struct pool_launch_stream *launched)
+{
+	atomic_store(&launched->recent, 0);
+	atomic_store(&launched->follows, 0);
+}
+
 static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 {
 	lock_pool_acquire(&pool->lock);
@@ -41,7 +47,7 @@ static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 		launched = NULL;
 	if (launched) {
 		if (launched->handle != stream)
-			atomic_store(&launched->recent, 0);
+			forget_operations(launched);
 		launched->handle = stream;
 		pool_queue_find(pool, stream, &launched->queue);
 		launched->users++;
@@ -67,7 +73,7 @@ void pool_launches_forget(struct pool *pool, const void *stream)
 {
 	for (int i = 0; i < POOL_STREAMS; i++)
 		if (pool->launch_streams[i].handle == stream)
-			atomic_store(&pool->launch_streams[i].recent, 0);
+			forget_operations(&pool->launch_streams[i]);
 }
 
 bool pool_launches_are_done(struct pool *pool)
@@ -172,6 +178,7 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 	launch->has_room = pool_queue_is_certain(&launched->queue);
 	lock_pool_release(&pool->lock);
 	launch->recent = &launched->recent;
+	launch->follows = &launched->follows;
 	launch->done = &launched->inflight->done;
 	launch->number = number;
 	return LS_OK;

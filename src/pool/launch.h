@@ -39,6 +39,8 @@ struct pool_launch {
 	/* For the caller: the trace record of what it has put on the stream last; 0: nothing yet,
 	 * or the stream has been forgotten since. */
 	_Atomic uint64_t *recent;
+	/* The same of the operation on another stream that this stream waits for since then. */
+	_Atomic uint64_t *follows;
 	/* Stays in memory, and its numbers go on, until the pool is closed. */
 	_Atomic uint64_t *done;
 	uint64_t number;

@@ -91,7 +91,7 @@ struct pool_launch_stream {
 	/* raised when a thread claims the stream to launch on it, and when the claim ends; odd in
 	 * between */
 	_Atomic uint64_t claims;
-	_Atomic uint64_t recent; /* pool_launch.recent */
+	_Atomic uint64_t recent, follows; /* of struct pool_launch */
 };
 
 /* A thread in a call that may wait; on its stack. */

@@ -182,7 +182,8 @@ ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 					   clock_deadline_ns(op->timeout_ms), launch);
 	if (status == LS_OK) {
 		trace_behind(op->group->engine.trace, op->base.record,
-			     atomic_exchange(launch->recent, op->base.record));
+			     atomic_exchange(launch->recent, op->base.record),
+			     atomic_exchange(launch->follows, 0));
 		status = put_behind(op, launch, &stored);
 		pool_launch_end(pool, launch, stored);
 	}
@@ -240,10 +241,9 @@ ls_status progress_stream_follow(const struct ls_request *op, void *stream)
 	/* A store of its own shows when the stream does not read that word any more. */
 	ls_status stored = driver->ops->store(driver, stream, launch.done, launch.number);
 	wait_foreign_call_end(&world->waiter);
-	/* The stream waits for that operation. It may wait for one in front of it, too, which a
-	 * proof then does not see. */
+	/* If the stream waits for several such operations, a proof sees the last one. */
 	if (status == LS_OK)
-		atomic_store(launch.recent, op->base.record);
+		atomic_store(launch.follows, op->base.record);
 	pool_launch_end(world->device->pool, &launch, stored == LS_OK);
 	status = status == LS_OK ? stored : status;
 	say_if_captured(world, stream, status);

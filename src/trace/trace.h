@@ -100,7 +100,8 @@ struct trace_record {
 	/* On a stream: the record of the operation right in front of it there; 0: none, as far as
 	 * is known. */
 	uint64_t behind;
-	uint64_t reserved[2];
+	uint64_t follows; /* that of one on another stream, which its stream waits for, too */
+	uint64_t reserved;
 };
 /* The site of an operation that its rank had not recorded yet; no code lies at this address. */
 enum { TRACE_NO_SITE = 1 };
@@ -315,9 +316,8 @@ void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *be
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
 /* Notes the source and tag of the message that a receive with a wildcard has matched. */
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag);
-/* Notes the record of the operation right in front of this one on its stream, before this one is
- * put there. */
-void trace_behind(struct trace *trace, uint64_t index, uint64_t behind);
+/* Notes `behind` and `follows` of the record, before the operation is put on its stream. */
+void trace_behind(struct trace *trace, uint64_t index, uint64_t behind, uint64_t follows);
 /* Notes how far an operation on a stream has come. */
 void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)

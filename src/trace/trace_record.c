@@ -96,13 +96,15 @@ void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen)
 			trace_word_of(0, (uint32_t)seen), memory_order_release);
 }
 
-void trace_behind(struct trace *trace, uint64_t index, uint64_t behind)
+void trace_behind(struct trace *trace, uint64_t index, uint64_t behind, uint64_t follows)
 {
 	union trace_state_word now;
 	struct trace_slot *slot = running_slot(trace, index, &now);
-	/* One word, as in trace_plan. */
-	if (slot)
+	/* Whole words, as in trace_plan. */
+	if (slot) {
 		TRACE_STORE(slot, behind, behind);
+		TRACE_STORE(slot, follows, follows);
+	}
 }
 
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag)

@@ -126,8 +126,10 @@ __attribute__((always_inline)) static inline void trace_store_all(struct trace_s
 	TRACE_STORE(slot, state, now.word);
 	TRACE_STORE(slot, shape, begin->shape);
 	TRACE_STORE(slot, wildcards, trace_word_of(begin->wildcards, begin->stream));
-	if (begin->stream)
+	if (begin->stream) {
 		TRACE_STORE(slot, behind, 0);
+		TRACE_STORE(slot, follows, 0);
+	}
 }
 
 /* The ring is longer than the nearest caches. So this fetches the next record before it is needed,

@@ -127,6 +127,22 @@ static void followed(struct self *self)
 	is_told(order[1], "ranks 0 and 1 wait for each other and can never go on");
 }
 
+/* The stream waits for an operation of another stream, which ends; not so what is in front of
+ * both. */
+static void joined(struct self *self)
+{
+	ls_group *order[2];
+	ls_request *ops[2], *other;
+	own_order(self, order);
+	ops[0] = reduce(self, order[0], 0, 0);
+	other = reduce(self, self->world, 1, 0);
+	MUST(ls_request_follow(other, self->streams[0]) == LS_OK);
+	ops[1] = reduce(self, order[1], 0, 0);
+	ends(other, LS_OK);
+	ends(ops[1], LS_DEADLOCK);
+	ends(ops[0], LS_DEADLOCK);
+}
+
 /* On rank 0 the stream waits for a collective that comes after one that is on no stream. */
 static void lane(struct self *self)
 {
@@ -216,10 +232,15 @@ static const struct {
 	const char *name;
 	void (*play)(struct self *self);
 	const char *device;
-} scenes[] = {{"groups", groups, "sim:0"},     {"behind", behind, "sim:0"},
-	      {"messages", messages, "sim:0"}, {"followed", followed, "sim:0"},
-	      {"lane", lane, "sim:0"},         {"limited", limited, "sim:0"},
-	      {"kernel", kernel, "sim:0"},     {"narrow", narrow, "sim:0,queues=1,depth=4"}};
+} scenes[] = {{"groups", groups, "sim:0"},
+	      {"behind", behind, "sim:0"},
+	      {"messages", messages, "sim:0"},
+	      {"followed", followed, "sim:0"},
+	      {"lane", lane, "sim:0"},
+	      {"limited", limited, "sim:0"},
+	      {"kernel", kernel, "sim:0"},
+	      {"joined", joined, "sim:0"},
+	      {"narrow", narrow, "sim:0,queues=1,depth=4"}};
 enum { SCENES = sizeof scenes / sizeof scenes[0] };
 
 int main(int argc, char **argv)
