@@ -285,6 +285,27 @@ static void a_group_that_has_failed(void **state)
 	assert_false(is_deadlock(fixture));
 }
 
+/* What is in front of it on another stream is of a group that goes on. But the operation itself
+ * fails. */
+static void a_group_in_the_middle_that_has_failed(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	struct trace_begin begin = {.kind = TRACE_ALLREDUCE,
+				    .group = GROUP,
+				    .seq = 1,
+				    .peer = -1,
+				    .stream = TRACE_ON_STREAM};
+	uint64_t first = trace_begin(trace, &begin);
+	begin.seq = 2;
+	uint64_t second = trace_begin(trace, &begin);
+	trace_behind(trace, first, fixture->front[0], 0);
+	trace_behind(trace, fixture->behind[0], second, 0);
+	assert_true(is_deadlock(fixture));
+	atomic_store(&fixture->collect->segments[0][CAUSE], 1);
+	assert_false(is_deadlock(fixture));
+}
+
 static void a_time_limit_of_its_own(void **state)
 {
 	struct stream_fixture *fixture = *state;
@@ -315,6 +336,7 @@ int main(void)
 		ON_STREAMS(what_is_in_front_is_given_up),
 		ON_STREAMS(what_is_in_front_has_its_word),
 		ON_STREAMS(a_group_that_has_failed),
+		ON_STREAMS(a_group_in_the_middle_that_has_failed),
 		ON_STREAMS(a_time_limit_of_its_own),
 		ON_STREAMS(a_member_that_has_left),
 		ON_STREAMS(a_receive),

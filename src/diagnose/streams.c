@@ -84,6 +84,7 @@ struct to_look_at {
 	int count;
 	uint64_t seen; /* bit i: record i of the rank */
 };
+_Static_assert(DIAGNOSE_RECORD_MAX <= 64, "one bit for each record");
 
 static void look_at_later(struct to_look_at *left, const struct diagnose_rank *rank,
 			  const struct diagnose_record *op)
@@ -95,14 +96,16 @@ static void look_at_later(struct to_look_at *left, const struct diagnose_rank *r
 }
 
 /* The operation that has to go on before `op` can, and that waits for other ranks itself. NULL:
- * unknown, for instance because the device is at work. */
+ * unknown, for instance because the device is at work. *seen: bit i, record i has been looked
+ * at. */
 static const struct diagnose_record *find_obstacle(const struct diagnose_rank *rank,
-						   const struct diagnose_record *op)
+						   const struct diagnose_record *op, uint64_t *seen)
 {
 	const struct diagnose_record *earlier, *fronts[2];
 	struct to_look_at left = {.count = 0};
 	for (look_at_later(&left, rank, op); left.count > 0;) {
 		op = left.ops[--left.count];
+		*seen = left.seen;
 		if ((earlier = find_earlier(rank, &op->record))) {
 			look_at_later(&left, rank, earlier);
 			continue;
@@ -122,8 +125,9 @@ static const struct diagnose_record *find_obstacle(const struct diagnose_rank *r
 struct words {
 	struct wait_edge edges[WAIT_EDGE_MAX];
 	uint32_t count;
-	bool any;   /* one of them suffices */
-	bool fails; /* it may go on: one of them has come, or they are not all known */
+	bool any;      /* one of them suffices */
+	bool fails;    /* it may go on: one of them has come, or they are not all known */
+	uint64_t seen; /* bit i: record i of the rank led to them */
 };
 
 static void add_word(struct words *words, const struct wait_edge *edge,
@@ -188,7 +192,7 @@ static void find_words(const struct diagnose_snapshot *job, const struct diagnos
 	const struct diagnose_record *from = find_running(rank, index);
 	if (!from || !(from->record.stream & TRACE_ON_STREAM))
 		return;
-	const struct diagnose_record *op = find_obstacle(rank, from);
+	const struct diagnose_record *op = find_obstacle(rank, from, &words->seen);
 	if (!op)
 		return;
 	words->fails = false;
@@ -257,10 +261,23 @@ static void follow_others(struct diagnose_thread *thread, uint32_t i, const stru
 		ranks_add(&thread->others, words->edges[k].peer);
 }
 
+/* Whether one of these operations may fail, so that its stream goes on. */
+static bool any_group_may_end(const struct diagnose_source *const *by_rank,
+			      const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
+			      uint64_t records)
+{
+	const struct trace_view *trace = by_rank[rank->rank]->trace;
+	for (; records; records &= records - 1) {
+		const struct diagnose_record *op = &rank->records[__builtin_ctzll(records)];
+		if (diagnose_may_end(by_rank, job, trace, op->record.group))
+			return true;
+	}
+	return false;
+}
+
 void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
 			     struct diagnose_snapshot *job, int r)
 {
-	const struct trace_view *trace = by_rank[r]->trace;
 	struct diagnose_rank *rank = &job->ranks[r];
 	for (uint32_t t = 0; t < rank->thread_count; t++) {
 		struct diagnose_thread *thread = &rank->threads[t];
@@ -274,11 +291,7 @@ void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
 			}
 			struct words words;
 			find_words(job, rank, edge.offset, &words);
-			const struct diagnose_record *op =
-				words.count ? diagnose_record_low(rank, words.edges[0].record)
-					    : NULL;
-			if (op && diagnose_may_end(by_rank, job, trace, op->record.group))
-				words.fails = true;
+			words.fails |= any_group_may_end(by_rank, job, rank, words.seen);
 			if (edge.record == WAIT_RECORD_OTHERS)
 				follow_others(thread, i, &words);
 			else if (!words.fails)
