@@ -173,6 +173,21 @@ static void a_stream_that_follows(void **state)
 	assert_false(is_deadlock(fixture));
 }
 
+/* A third operation on that stream, which nobody waits for, is not the one that is told. */
+static void the_pair_that_matters(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_verdict verdict;
+	uint64_t last = add_collective(fixture->collect, 0, GROUP, LAUNCHED);
+	trace_behind(&fixture->collect->traces[0], last, fixture->behind[0], 0);
+	assert_true(is_deadlock(fixture));
+	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	diagnose_text(fixture->collect->job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "on rank 0 all-reduce #1 of group 6"));
+	assert_non_null(strstr(text, "\nstands behind all-reduce #1 of group 5"));
+}
+
 /* ---- what the device may still do ---- */
 
 static void nothing_is_in_front(void **state)
@@ -327,6 +342,7 @@ int main(void)
 #define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, set_up_streams, tear_down_streams)
 	const struct CMUnitTest tests[] = {
 		ON_STREAMS(a_cycle),
+		ON_STREAMS(the_pair_that_matters),
 		ON_STREAMS(a_launch),
 		ON_STREAMS(a_stream_that_follows),
 		ON_STREAMS(nothing_is_in_front),

@@ -40,20 +40,49 @@ static void write_sends(struct diagnose_writer *writer, const struct diagnose_sn
 	write_pair(writer, r - 1, second, first);
 }
 
-/* Names an operation that a stream has not come to, and the one in front of it, on the first such
- * rank of the cycle. */
+/* Whether the two are the same operation on two ranks, the first of them on rank r. */
+static bool is_part_of_same(const struct trace_record *op, int r, const struct trace_record *other)
+{
+	if (op->group != other->group)
+		return false;
+	return diagnose_is_p2p(op)
+		       ? diagnose_is_p2p(other) && other->peer == r && other->kind != op->kind
+		       : diagnose_is_collective(other) && other->seq == op->seq;
+}
+
+/* Whether another rank of the cycle waits for this operation of rank r. */
+static bool is_awaited(const struct diagnose_snapshot *job, const struct ranks *cycle, int r,
+		       const struct diagnose_record *op)
+{
+	const struct ranks here = ranks_of(r);
+	RANKS_EACH (q, cycle) {
+		const struct diagnose_rank *rank = q < job->size && q != r ? &job->ranks[q] : NULL;
+		for (uint32_t i = 0; rank && i < rank->thread_count; i++) {
+			struct ranks needs = diagnose_thread_needs(job, &rank->threads[i]);
+			const struct diagnose_record *other =
+				diagnose_record_for(rank, &rank->threads[i], &here);
+			if (ranks_have(&needs, r) && other &&
+			    is_part_of_same(&op->record, r, &other->record))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Names an operation that another rank of the cycle waits for and that a stream has not come to,
+ * and the one in front of it. */
 static void write_streams(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			  const struct ranks *cycle)
 {
 	RANKS_EACH (r, cycle) {
 		const struct diagnose_rank *rank = r < job->size ? &job->ranks[r] : NULL;
 		for (uint32_t i = 0; rank && i < rank->record_count; i++) {
-			const struct diagnose_record *front =
-				diagnose_in_front(rank, &rank->records[i]);
-			if (!front)
+			const struct diagnose_record *op = &rank->records[i];
+			const struct diagnose_record *front = diagnose_in_front(rank, op);
+			if (!front || !is_awaited(job, cycle, r, op))
 				continue;
 			diagnose_write(writer, "\nA stream does its work in order: o");
-			write_pair(writer, r, &rank->records[i], front);
+			write_pair(writer, r, op, front);
 			return;
 		}
 	}
