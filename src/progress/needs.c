@@ -69,9 +69,6 @@ static enum standing standing_of(const struct world *world, const struct wait_sl
 			const struct wait_edge *edge = &edges[i];
 			own |= edge->record != WAIT_RECORD_OTHERS;
 			for_us |= edge->peer == world->rank;
-			/* A proof finds out whether the device can still store its word. */
-			if (edge->segment == WAIT_SEGMENT_DEVICE)
-				continue;
 			if (edge->segment != WAIT_SEGMENT_MAPPED ||
 			    (edge->peer < 0 && !edge->record))
 				unclear = true;
