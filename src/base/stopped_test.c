@@ -36,11 +36,9 @@ static void test_looks_are_planned(void **state)
 	assert_true(stopped_until(&looks, CLOCK_NEVER) > next_ns);
 }
 
-static void test_a_process_is_stopped(void **state)
+/* A process that does nothing. */
+static pid_t start_child(void)
 {
-	struct stopped_looks looks = {.next_ns = 0};
-	int status;
-	(void)state;
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
@@ -50,6 +48,15 @@ static void test_a_process_is_stopped(void **state)
 		for (;;)
 			pause();
 	}
+	return pid;
+}
+
+static void test_a_process_is_stopped(void **state)
+{
+	struct stopped_looks looks = {.next_ns = 0};
+	int status;
+	(void)state;
+	pid_t pid = start_child();
 	for (int i = 0; i < 3; i++)
 		stopped_look(&looks, 5, pid);
 	assert_false(ranks_have(&looks.told, 5));
@@ -72,13 +79,7 @@ static void test_a_moment_is_not_reported(void **state)
 	struct stopped_looks looks = {.next_ns = 0};
 	int status;
 	(void)state;
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			pause();
-	}
+	pid_t pid = start_child();
 	for (int i = 0; i < 3; i++) {
 		kill(pid, SIGSTOP);
 		assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
