@@ -290,6 +290,26 @@ static void a_send(void **state)
 	assert_false(is_deadlock(fixture));
 }
 
+/* A thread that waits until the stream has copied a send goes on when that has been done, although
+ * the receiver has not come. */
+static void a_send_that_is_copied_meanwhile(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct trace *trace = &fixture->collect->traces[0];
+	struct trace_begin begin = {
+		.kind = TRACE_SEND, .group = ONE, .seq = 1, .peer = 1, .stream = TRACE_ON_STREAM};
+	uint64_t send = trace_begin(trace, &begin);
+	struct wait_slot_body copies = wait_for_device(fixture, 0);
+	trace_stream(trace, send, TRACE_LAUNCHED);
+	trace_behind(trace, send, fixture->front[0], 0);
+	copies.group = ONE;
+	copies.record = copies.edges[0].offset = send;
+	publish(fixture->collect, 0, 1, &copies);
+	assert_true(is_deadlock(fixture));
+	trace_stream(trace, send, TRACE_REACHED);
+	assert_false(is_deadlock(fixture));
+}
+
 /* ---- the group of what is in front ends ---- */
 
 static void a_group_that_has_failed(void **state)
@@ -357,6 +377,7 @@ int main(void)
 		ON_STREAMS(a_member_that_has_left),
 		ON_STREAMS(a_receive),
 		ON_STREAMS(a_send),
+		ON_STREAMS(a_send_that_is_copied_meanwhile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

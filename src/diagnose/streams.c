@@ -189,9 +189,9 @@ static void find_words(const struct diagnose_snapshot *job, const struct diagnos
 		       uint64_t index, struct words *words)
 {
 	*words = (struct words){.fails = true};
-	const struct diagnose_record *from = find_running(rank, index);
+	const struct diagnose_record *from = find_unpassed(rank, index);
 	if (!from || !(from->record.stream & TRACE_ON_STREAM))
-		return;
+		return; /* also a send that the stream has passed since the words were read */
 	const struct diagnose_record *op = find_obstacle(rank, from, &words->seen);
 	if (!op)
 		return;
