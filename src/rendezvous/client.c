@@ -98,7 +98,8 @@ static ls_status send_hello(struct rendezvous_client *client)
 		remaining_ms = UINT64_MAX;
 	else if (client->deadline_ns > now_ns)
 		remaining_ms = (client->deadline_ns - now_ns) / 1000000;
-	rendezvous_hello_fill(hello, client->place, &self, remaining_ms);
+	rendezvous_hello_fill(hello, client->place, &self, remaining_ms,
+			      (now_ns - client->began_ns) / 1000000);
 	if (client->remote)
 		memset(&hello->secret, 0, sizeof hello->secret);
 	if (client->remote && !auth_nonce(hello->nonce)) {

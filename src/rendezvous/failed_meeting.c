@@ -84,14 +84,17 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
 {
+	int missing = server->place.world_size - rendezvous_count_hellos(server);
+
 	rendezvous_text_add(server->text,
-			    "rank %d (pid %d) ended before all ranks had come to %s: see what it "
-			    "printed. Not yet here: rank",
-			    rank, server->table.ranks[rank].pid, server->where);
-	rendezvous_text_add(server->text,
-			    server->place.world_size - rendezvous_count_hellos(server) == 1 ? " "
-											    : "s ");
-	say_ranks(server, false);
+			    "rank %d (pid %d) ended before all ranks had %s %s: see what it printed",
+			    rank, server->table.ranks[rank].pid, missing ? "come to" : "met at",
+			    server->where);
+	if (missing) {
+		rendezvous_text_add(server->text, ". Not yet here: rank%s ",
+				    missing == 1 ? "" : "s");
+		say_ranks(server, false);
+	}
 	rendezvous_fail(server, LS_RANK_MISSING);
 }
 

@@ -10,6 +10,12 @@
 #include "base/ranks.h"
 #include "rendezvous/server.h"
 
+enum {
+	EARLY_MS = 2000, /* that a rank of the same start may be earlier than rank 0 */
+	SETTLE_MS = 200,
+	SETTLE_EARLY_MS = 1000, /* if a rank is early */
+};
+
 static void say_version(const struct rendezvous_server *server, const struct wire_head *other,
 			char *text)
 {
@@ -24,12 +30,46 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 			    server->where, mine.version, mine.protocol);
 }
 
-/* Two jobs at one port look like one whose ranks come twice. */
+/* Two jobs at one port look like one whose ranks come twice, and so do a job and a rank that is
+ * left over from an earlier start. */
 static void say_ports(const struct rendezvous_server *server, char *text)
 {
 	if (server->place.tcp)
 		rendezvous_text_add(text, ". If they are of two jobs, give each job a MASTER_PORT of "
 					  "its own");
+}
+
+/* Whether a rank began to look for this server long before it listened. */
+static bool is_early(const struct rendezvous_server *server, uint64_t since_ns)
+{
+	return since_ns != 0 && server->began_ns > since_ns &&
+	       server->began_ns - since_ns >= (uint64_t)EARLY_MS * 1000000;
+}
+
+static void say_early(const struct rendezvous_server *server, int pid, uint64_t since_ns, char *text)
+{
+	if (is_early(server, since_ns))
+		rendezvous_text_add(text,
+				    ". Pid %d had looked for rank 0 for %.1f s when this one began: "
+				    "if it is left over from an earlier start, end it",
+				    pid, (double)(server->began_ns - since_ns) * 1e-9);
+}
+
+/* Nothing that a rank knows of a job by hand tells it from another one with equal settings. But
+ * then a rank comes twice. So once all are there the server waits a moment for that. */
+static void settle(struct rendezvous_server *server, uint64_t since_ns)
+{
+	uint64_t until_ns =
+		clock_deadline_ns(is_early(server, since_ns) ? SETTLE_EARLY_MS : SETTLE_MS);
+	if (server->place.by_hand && until_ns > server->settled_ns)
+		server->settled_ns = until_ns;
+}
+
+/* Since when the rank has looked for this server; 0: not known. */
+static uint64_t since_ns_of(const struct wire_hello *hello)
+{
+	uint64_t now_ns = clock_now_ns();
+	return hello->waited_ms < now_ns / 1000000 ? now_ns - hello->waited_ms * 1000000 : 0;
 }
 
 static const struct auth_session *session_of(const struct server_connection *connection)
@@ -51,6 +91,8 @@ static void admit_connection(struct rendezvous_server *server, struct server_con
 	member->remote = remote;
 	member->session = connection->session;
 	member->pid_space = hello->pid_space;
+	member->since_ns = since_ns_of(hello);
+	settle(server, member->since_ns);
 	connection->fd = connection->trace_fd = -1;
 	rendezvous_connection_end(connection);
 	rank->host_key = hello->host_key;
@@ -129,6 +171,8 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 				    server->where, rank, hello->world_size,
 				    server->table.ranks[rank].pid, pid, hello->world_size - 1);
 		say_ports(server, text);
+		say_early(server, server->table.ranks[rank].pid, server->ranks[rank].since_ns, text);
+		say_early(server, pid, since_ns_of(hello), text);
 		rendezvous_fail(server, LS_DUPLICATE_RANK);
 	} else {
 		admit_connection(server, connection, hello);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Two jobs of one user at one port: what tells them apart, and what the ranks of the second get. */
 #include "rendezvous/rendezvous_fixture.h"
+#include "rendezvous/server.h"
 
 enum { MARK_LAUNCH, MARK_SECRET, MARK_NO_SECRET, MARKS };
 
@@ -76,6 +77,122 @@ static void test_another_job_is_counted(void **state)
 	fixture_free(&fixture);
 }
 
+/* A server of two ranks by hand, to which rank 1 has come, and a second rank 1 is to come. */
+static struct rendezvous_server *serve_by_hand(struct rendezvous_place *place, uint64_t waited_ms,
+					       int *first)
+{
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()}, .trace_fd = -1};
+	struct rendezvous_server *server;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	*place = fixture_place(true, 2);
+	place->by_hand = true;
+	assert_int_equal(rendezvous_server_start(place, &self, CLOCK_NEVER, text, &server), LS_OK);
+	struct wire_hello hello = fixture_hello(place, 1);
+	hello.waited_ms = waited_ms;
+	*first = fixture_say(place, &hello, sizeof hello);
+	while (rendezvous_count_hellos(server) < 2)
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	return server;
+}
+
+/* All ranks of a job by hand are there, and one more comes: none gets a table. */
+static void test_a_rank_comes_twice(void **state)
+{
+	(void)state;
+	const char *early[] = {"Pid ", " had looked for rank 0 for 20.", "end it", NULL};
+	for (int left_over = 0; left_over < 2; left_over++) {
+		struct rendezvous_place place;
+		int first;
+		struct rendezvous_server *server =
+			serve_by_hand(&place, left_over ? 20500 : 0, &first);
+		assert_null(rendezvous_server_met(server));
+		server->settled_ns = CLOCK_NEVER; /* however slow this machine is */
+		struct wire_hello hello = fixture_hello(&place, 1);
+		int second = fixture_say(&place, &hello, sizeof hello);
+		while (rendezvous_server_step(server) == LS_OK)
+			assert_null(rendezvous_server_met(server));
+		struct wire_head welcome;
+		assert_int_equal(fixture_read(first, &welcome, sizeof welcome), sizeof welcome);
+		for (int i = 0; i < 2; i++)
+			fixture_check_answer(i ? second : first, LS_DUPLICATE_RANK,
+					     left_over ? early : FIXTURE_WORDS("are of two jobs"));
+		assert_true(left_over == !!strstr(rendezvous_server_text(server), early[1]));
+		rendezvous_server_close(server);
+	}
+}
+
+/* How long the server waits for that: longer if a rank may be left over from an earlier start, not
+ * at all if something tells the jobs apart. */
+static void test_how_long_a_job_settles(void **state)
+{
+	(void)state;
+	const uint64_t looked_ms[] = {0, 1900, 20500, UINT64_MAX},
+		       settles_ms[] = {200, 200, 1000, 200};
+	for (int i = 0; i < 4; i++) {
+		struct rendezvous_place place;
+		int first;
+		uint64_t began_ns = clock_now_ns();
+		struct rendezvous_server *server = serve_by_hand(&place, looked_ms[i], &first);
+		uint64_t most_ns = clock_deadline_ns(settles_ms[i]);
+		assert_in_range(server->settled_ns, began_ns + settles_ms[i] * 1000000, most_ns);
+		assert_int_equal(rendezvous_server_deadline_ns(server), server->settled_ns);
+		rendezvous_close_fd(&first);
+		rendezvous_server_close(server);
+	}
+	for (int by_hand = 0; by_hand < 2; by_hand++) {
+		struct rendezvous_place place = fixture_place(true, 2);
+		place.by_hand = by_hand;
+		struct fixture fixture = fixture_new(&place, false);
+		fixture_start(&fixture);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
+		if (by_hand)
+			assert_in_range(fixture.ranks[1].took_ms, 199, FIXTURE_QUICK_MS);
+		fixture_free(&fixture);
+	}
+}
+
+/* A rank ends while the server waits: the others get an error that does not list missing ranks. */
+static void test_a_rank_ends_before_the_table(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	int first;
+	struct rendezvous_server *server = serve_by_hand(&place, 0, &first);
+	server->settled_ns = CLOCK_NEVER;
+	rendezvous_close_fd(&first);
+	while (rendezvous_server_step(server) == LS_OK)
+		assert_null(rendezvous_server_met(server));
+	assert_non_null(strstr(rendezvous_server_text(server), "ended before all ranks had met at"));
+	assert_null(strstr(rendezvous_server_text(server), "Not yet here"));
+	rendezvous_server_close(server);
+}
+
+/* Rank 0 of both jobs is there first: all ranks of both hear what is wrong. */
+static void test_both_jobs_hear_of_it(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = fixture_place(true, 2);
+	struct fixture jobs[2] = {fixture_new(&place, false), fixture_new(&place, false)};
+	for (int rank = 0; rank < 2; rank++) {
+		for (int i = 0; i < 2; i++) {
+			fixture_start_rank(&jobs[i].ranks[rank]);
+			if (rank == 0 && i == 0)
+				close(fixture_connect(&place)); /* it listens */
+		}
+		while (rank == 0 && !atomic_load(&jobs[1].ranks[0].done))
+			assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1)),
+					 LS_TIMED_OUT);
+	}
+	for (int i = 0; i < 2; i++) {
+		fixture_wait(&jobs[i]);
+		fixture_check_failed(&jobs[i], LS_DUPLICATE_RANK, FIXTURE_QUICK_MS,
+				     FIXTURE_WORDS("say that they are rank 0", "of two jobs"));
+		fixture_free(&jobs[i]);
+	}
+}
+
 /* As long as a job runs that has met at a port, rank 0 of no other can listen there. */
 static void test_the_port_stays_taken(void **state)
 {
@@ -128,6 +245,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_another_job_is_refused),
 		cmocka_unit_test(test_another_job_is_counted),
+		cmocka_unit_test(test_a_rank_comes_twice),
+		cmocka_unit_test(test_how_long_a_job_settles),
+		cmocka_unit_test(test_a_rank_ends_before_the_table),
+		cmocka_unit_test(test_both_jobs_hear_of_it),
 		cmocka_unit_test(test_the_port_stays_taken),
 		cmocka_unit_test(test_one_comes_again_early),
 	};

@@ -124,7 +124,10 @@ static ls_status serve_until(struct rendezvous_server *server, struct rendezvous
 		if (status != LS_OK)
 			return give_up_serving(server, client->self->me.pid, status, text);
 	}
-	serve_latecomers(server, client->place->world_size, client->waiter, client->deadline_ns);
+	/* Two jobs at one port are twice as many processes. */
+	int jobs = status == LS_DUPLICATE_RANK ? 2 : 1;
+	serve_latecomers(server, jobs * client->place->world_size, client->waiter,
+			 client->deadline_ns);
 	rendezvous_text_add(text, "%s", rendezvous_server_text(server));
 	return status;
 }

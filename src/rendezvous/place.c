@@ -248,6 +248,7 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 		return say_unset("MASTER_ADDR", port ? "MASTER_PORT is" : because, text);
 	if (!port)
 		return say_unset("MASTER_PORT", "MASTER_ADDR is", text);
+	out->by_hand = true;
 	status = set_port(out, launch->master_port, "MASTER_PORT", text);
 	return status == LS_OK
 		       ? rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text)

@@ -83,7 +83,7 @@ static void test_by_hand(void **state)
 	launch.master_addr = "127.1.2.3";
 	launch.master_port = 29500;
 	struct rendezvous_place place = find(&launch);
-	assert_true(place.tcp && !place.serve);
+	assert_true(place.tcp && !place.serve && place.by_hand);
 	assert_string_equal(place.address, "127.1.2.3");
 	assert_int_equal(place.port, 29500);
 	assert_int_equal(place.rank, 3);
@@ -290,7 +290,7 @@ static void test_torchrun_on_hosts(void **state)
 	assert_true(place.serve);
 	assert_string_equal(place.address, "10.1.2.3");
 	assert_int_equal(place.port, 29501);
-	assert_true(place.launch != 0);
+	assert_true(place.launch != 0 && !place.by_hand);
 	launch.rank = 3;
 	assert_false(find(&launch).serve);
 

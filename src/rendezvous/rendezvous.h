@@ -48,6 +48,9 @@ struct rendezvous_place {
 	uint16_t port;                              /* TCP only */
 	bool serve; /* this rank is the server (rank 0 without a launcher) */
 	int rank, world_size;
+	/* Found by RANK, WORLD_SIZE and MASTER_PORT alone, so nothing else says which job this is.
+	 * Such a job meets a moment later, in case a rank comes twice. */
+	bool by_hand;
 	bool has_hosts; /* the launcher has said that there are several, so a secret is needed */
 	/* The secret that ranks of other hosts have to know; without a token no other host can take
 	 * part. */

@@ -312,7 +312,7 @@ static inline struct wire_hello fixture_hello(const struct rendezvous_place *pla
 	struct wire_hello hello;
 
 	mine.rank = rank;
-	rendezvous_hello_fill(&hello, &mine, &self, FIXTURE_LONG_MS);
+	rendezvous_hello_fill(&hello, &mine, &self, FIXTURE_LONG_MS, 0);
 	return hello;
 }
 

@@ -144,11 +144,19 @@ static void check_members(struct rendezvous_server *server)
 			rendezvous_fail_ended(server, i);
 }
 
+static bool has_all(const struct rendezvous_server *server)
+{
+	return rendezvous_count_hellos(server) == server->place.world_size;
+}
+
 /* Until when the meeting may stay in its state. */
 static uint64_t state_deadline_ns(const struct rendezvous_server *server)
 {
 	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;
 
+	if (server->state == SERVER_MEETING && has_all(server) &&
+	    server->settled_ns < server->deadline_ns)
+		return server->settled_ns;
 	if (server->state == SERVER_MEETING || server->state == SERVER_GATHERING)
 		return server->deadline_ns;
 	bool tells = server->state == SERVER_TELLING || server->state == SERVER_SHARING;
@@ -164,9 +172,12 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 	if (server->state == SERVER_MEETING) {
 		uint64_t now_ns = clock_now_ns();
 		ls_status told = LS_OK;
-		if (rendezvous_count_hellos(server) == server->place.world_size)
-			told = rendezvous_tell_table(server);
-		else if (now_ns >= server->deadline_ns)
+		bool is_over = now_ns >= server->deadline_ns;
+		if (has_all(server))
+			told = is_over || now_ns >= server->settled_ns
+				       ? rendezvous_tell_table(server)
+				       : LS_OK;
+		else if (is_over)
 			rendezvous_fail_missing(server, now_ns);
 		if (told != LS_OK)
 			rendezvous_fail(server, told);

@@ -45,6 +45,7 @@ struct server_rank {
 	bool said_hello;
 	bool remote;
 	uint32_t pid_space;
+	uint64_t since_ns;           /* since when it has looked for the server; 0: not known */
 	size_t sent;                 /* bytes of server->message */
 	struct auth_session session; /* remote */
 	struct auth_tag tag;         /* remote: of server->message */
@@ -70,6 +71,7 @@ struct rendezvous_server {
 	int holder; /* rank of the server, WIRE_LAUNCHER if it is no rank */
 	int listen_fd;
 	uint64_t began_ns, deadline_ns;
+	uint64_t settled_ns; /* before this no table is sent: a rank may come twice */
 	uint64_t connections_ever;
 	uint64_t incomplete;     /* connections that ended without a complete hello */
 	uint64_t other_users;    /* hellos of other users */

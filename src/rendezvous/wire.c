@@ -85,7 +85,8 @@ void rendezvous_secret_tag(const struct rendezvous_place *place, struct auth_tag
 }
 
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
-			   const struct rendezvous_self *self, uint64_t remaining_ms)
+			   const struct rendezvous_self *self, uint64_t remaining_ms,
+			   uint64_t waited_ms)
 {
 	const struct rendezvous_rank *me = &self->me;
 
@@ -94,6 +95,7 @@ void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place
 	out->world_size = place->world_size;
 	out->uid = me->uid;
 	out->remaining_ms = remaining_ms;
+	out->waited_ms = waited_ms;
 	out->pid_space = fork_pid_space();
 	out->flags = self->trace_fd >= 0 && !place->tcp ? WIRE_FLAG_TRACE : 0;
 	out->host_key = me->host_key;

@@ -13,7 +13,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 10,
+	WIRE_PROTOCOL = 11,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,
@@ -56,6 +56,7 @@ struct wire_hello {
 	uint32_t uid;
 	/* until this rank gives up; the meeting ends with its most impatient rank */
 	uint64_t remaining_ms;
+	uint64_t waited_ms; /* since this rank began to look for the server */
 	uint32_t flags;
 	uint32_t pid_space; /* fork_pid_space */
 	uint64_t host_key;
@@ -132,7 +133,7 @@ struct wire_cards {
 	(offsetof(struct wire_cards, cards) + (size_t)(size)*RENDEZVOUS_CARD_BYTES)
 
 _Static_assert(sizeof(struct wire_head) == 64, "the head never changes");
-_Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32 + 8 + 32,
+_Static_assert(sizeof(struct wire_hello) == 64 + 40 + 64 + 48 + 64 + 32 + 8 + 32,
 	       "no padding on the wire");
 _Static_assert(sizeof(struct rendezvous_rank) == 16 + 64 + 48 + 64, "no padding on the wire");
 _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wire");
@@ -173,7 +174,8 @@ void rendezvous_parted_fill(struct wire_parted *out, int rank, int pid, ls_statu
 void rendezvous_secret_tag(const struct rendezvous_place *place, struct auth_tag *out);
 /* For a server on this rank's host. */
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
-			   const struct rendezvous_self *self, uint64_t remaining_ms);
+			   const struct rendezvous_self *self, uint64_t remaining_ms,
+			   uint64_t waited_ms);
 
 /* True for a string that ends within `bytes` and that a terminal can show on one line. */
 bool rendezvous_is_printable(const char *text, size_t bytes);

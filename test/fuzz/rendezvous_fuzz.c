@@ -24,7 +24,7 @@ static void make_hello(struct wire_hello *out)
 {
 	struct rendezvous_place place = {.rank = 1, .world_size = WORLD_SIZE};
 	struct rendezvous_self self = {.me = {.pid = 5, .uid = geteuid()}, .trace_fd = -1};
-	rendezvous_hello_fill(out, &place, &self, 1000000);
+	rendezvous_hello_fill(out, &place, &self, 1000000, 0);
 }
 
 static void make_answer(struct wire_answer *out)

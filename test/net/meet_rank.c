@@ -204,7 +204,7 @@ static struct stranger say_hello(const struct rendezvous_place *place)
 {
 	struct rendezvous_self self = {.me = {.pid = getpid()}, .trace_fd = -1};
 	struct stranger stranger = {.fd = connect_there(place)};
-	rendezvous_hello_fill(&stranger.hello, place, &self, LIMIT_MS);
+	rendezvous_hello_fill(&stranger.hello, place, &self, LIMIT_MS, 0);
 	MUST(auth_nonce(stranger.hello.nonce));
 	MUST(rendezvous_send(stranger.fd, &stranger.hello, sizeof stranger.hello, -1) ==
 	     (ssize_t)sizeof stranger.hello);
