@@ -23,8 +23,8 @@
  * Blocking, threads, buffers: see group.h and request.h. With options NULL a call blocks.
  *
  * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (this dtype with this op), LS_OUT_OF_MEMORY and LS_FORKED
- * leave the group as it is, except in the middle of a ..._many call, see there. With all others the
- * group has failed, see group.h. */
+ * leave the group as it is, unless they end a ..._many call in the middle (struct ls_buffers). All
+ * other errors mean that the group has failed: see group.h. */
 #ifndef LOCKSTEP_COLLECTIVE_H
 #define LOCKSTEP_COLLECTIVE_H
 
@@ -105,12 +105,13 @@ LS_EXPORT LS_CHECKED ls_status ls_alltoallv(ls_group *group, const void *send,
 /* Returns LS_OK after every rank has entered it. */
 LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_call_options *options);
 
-/* Several buffers in one call: as many collectives, one after the other, with one handle, one
- * callback and one status, the first that is not LS_OK. buffer_count is 1 or more, and the same on
- * all ranks; a nonblocking call takes at most 65,536 buffers. The call checks all buffers before it
- * begins the first collective, and copies the array before it returns. If not all of them can
- * begin, as when memory runs out in the middle, the call returns the reason, which may be any
- * status, and the group fails on all ranks with LS_ABORTED, because peers wait for the rest. */
+/* Several buffers in one call: one collective for each buffer, one after the other. Together they
+ * have one handle, one callback and one status: the first that is not LS_OK. buffer_count is 1 or
+ * more, and the same on all ranks; a nonblocking call takes at most 65,536 buffers. The call checks
+ * all buffers before it begins the first collective, and copies the array before it returns. If
+ * some of the collectives cannot begin, for example because memory runs out in the middle, the call
+ * returns the reason, which may be any status. The group then fails on all ranks with LS_ABORTED,
+ * because peers wait for the rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

@@ -9,10 +9,10 @@
  * backward pass completes them in that order. A bucket's all-reduce begins as soon as all
  * parameters of the bucket are ready.
  *
- * Threads: ls_ddp_ready from any thread. All other calls from one thread at a time, and not while
- * an ls_ddp_ready is running. Between the first ls_ddp_ready of a step and its ls_ddp_finish the
- * program must call no other collective on the group: each rank starts its bucket all-reduces at
- * its own moments, and they take positions in the group's order.
+ * Threads: any thread may call ls_ddp_ready. One thread at a time makes all other calls, and not
+ * while an ls_ddp_ready is running. Between the first ls_ddp_ready of a step and its ls_ddp_finish
+ * the program must call no other collective on the group: each rank starts its bucket all-reduces
+ * at its own moments, and they take positions in the group's order.
  *
  * Fork: in a forked child a call returns LS_FORKED when it would begin a collective, or a join.
  * Calls that begin neither, such as ls_ddp_no_sync, do not notice the fork. The child does not have

@@ -39,16 +39,16 @@
  * flight on these devices, and keeps it until then, for allocations to use. No call makes one
  * stream wait for another, except ls_request_follow.
  *
- * Threads: any thread may call, on one stream too. A call waits neither for other ranks nor for the
- * device, unless its comment says so, with two exceptions. (1) While earlier operations leave no
- * room in the queue of a stream, an operation on it, and ls_request_follow, wait for room. No
- * thread is in the driver meanwhile, so others can call it; a failure of the group or the time
- * limit ends the wait. (2) If the driver does not report the length of its queues, or its calls
- * wait for their own work, the call returns only when this operation needs no other rank any more.
- * Lockstep does not see the work that the program enqueues itself: if that fills a queue, the
- * driver makes callers wait, callers of Lockstep included. In a forked child all calls return
- * LS_FORKED. The exception is ls_launch_end, which returns LS_BAD_ARGUMENT if the thread was in no
- * launch when the parent forked. */
+ * Threads: any thread may make these calls, several threads also on one stream. A call waits
+ * neither for other ranks nor for the device, unless its comment says so, with two exceptions. (1)
+ * While earlier operations leave no room in the queue of a stream, an operation on it, and
+ * ls_request_follow, wait for room. No thread is in the driver meanwhile, so others can call it; a
+ * failure of the group or the time limit ends the wait. (2) If the driver does not report the
+ * length of its queues, or its calls wait for their own work, the call returns only when this
+ * operation needs no other rank any more. Lockstep does not see the work that the program enqueues
+ * itself: if that fills a queue, the driver makes callers wait, callers of Lockstep included. In a
+ * forked child all calls return LS_FORKED. The exception is ls_launch_end, which returns
+ * LS_BAD_ARGUMENT if the thread was in no launch when the parent forked. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -71,11 +71,11 @@ extern "C" {
  * are about to bring back, up to the group's time limit; a signal handler does not end that. A
  * thread between ls_launch_begin and ls_launch_end does not wait. In a completion callback
  * (ls_call_options) the call does not wait either: it returns LS_BAD_ARGUMENT if it would have to.
- * Errors, with a message: LS_OUT_OF_MEMORY (the message says who holds what, and the limit if
- * ls_device_limit is the reason; at once, if the device or the limit is too small; also if 64 other
- * streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is not of this device),
- * LS_UNSUPPORTED (the stream is being captured; a block that the cache has is given without a look
- * at that, unless LOCKSTEP_CHECK=1), LS_SYSTEM; then *out is NULL. */
+ * Errors, with a message: LS_OUT_OF_MEMORY (the message says who holds what, and names the limit if
+ * ls_device_limit is the reason; the call returns at once if the device or the limit is smaller
+ * than the block, or if 64 other streams have blocks), LS_BAD_ARGUMENT (no device, or the stream is
+ * not of this device), LS_UNSUPPORTED (the stream is being captured; only with LOCKSTEP_CHECK=1
+ * does the call notice that if the cache has a block), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 
@@ -99,10 +99,10 @@ LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes
 /* Limits how much memory of the device Lockstep takes from the driver, for all groups of the rank
  * together. 0: no limit, as at first. It takes memory in multiples of 2 MiB. What it holds beyond
  * the limit at the time of this call stays; ls_device_trim gives back what is free. An allocation
- * that would exceed the limit together with what is held does what it does if the device has no
- * memory left: it gives idle memory back, waits for memory that is about to be free, and returns
- * LS_OUT_OF_MEMORY in the end, with a message that names the limit. One that exceeds the limit
- * alone returns that at once. What the program gets from the driver by itself does not count.
+ * that would exceed the limit behaves as if the device had no memory left: it gives idle memory
+ * back, waits for memory that is about to be free, and if that does not suffice it returns
+ * LS_OUT_OF_MEMORY, with a message that names the limit. One that is larger than the limit itself
+ * returns that status at once. Memory that the program gets from the driver itself does not count.
  * Errors, with a message: LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_limit(ls_group *group, size_t bytes);
 
@@ -179,12 +179,13 @@ LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int coun
  * launch). */
 LS_EXPORT LS_CHECKED ls_status ls_launch_end(void);
 
-/* Says that the calling thread is about to be in a call that may block, and that Lockstep does not
- * see: of the device's driver, or of another library. Until ls_foreign_end reports about hangs say
- * so, with `call` and its time ("its thread 4711 has been in the foreign call cudaFree for 12.3
- * s"), as they do for calls of the driver by Lockstep; of `call` they keep 47 bytes. The group need
- * not have a device. A thread is in one such call at a time, and a call of Lockstep that waits in
- * between ends it. Neither blocks. Errors, with a message: LS_BAD_ARGUMENT (a NULL); LS_FORKED. */
+/* Says that the calling thread is about to enter a foreign call: one of the device's driver, or of
+ * another library, which may block and which Lockstep does not see. Until ls_foreign_end, reports
+ * about hangs name the call and its time ("its thread 4711 has been in the foreign call cudaFree
+ * for 12.3 s"), as they do when Lockstep itself calls the driver. They keep 47 bytes of `call`. The
+ * group need not have a device. A thread is in one foreign call at a time; a call of Lockstep that
+ * waits in between ends it. Neither function blocks. Errors, with a message: LS_BAD_ARGUMENT (an
+ * argument is NULL); LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_foreign_begin(ls_group *group, const char *call);
 LS_EXPORT LS_CHECKED ls_status ls_foreign_end(ls_group *group);
 

@@ -29,10 +29,10 @@
  * Every later call that communicates on it (collectives, sends, receives, probes, ls_batch_begin,
  * and the calls that make groups) returns the same status on every surviving rank, at once or
  * within about a second (two, on several hosts) while another thread still writes the report.
- * ls_wait and ls_test return the status of their operation, ls_batch_end that of its parts. Local
- * calls work as before: ls_alloc, ls_free, ls_memory_stats, ls_deregister, ls_device_...,
- * ls_phase_..., ls_group_abort, ls_group_failure, which says why, and ls_group_close, which frees
- * the group.
+ * ls_wait and ls_test return the status of their operation, and ls_batch_end the first status of
+ * its parts that is not LS_OK. Local calls work as before: ls_alloc, ls_free, ls_memory_stats,
+ * ls_deregister, ls_device_..., ls_phase_..., ls_group_abort, ls_group_failure, which says why the
+ * group has failed, and ls_group_close, which frees it.
  *
  * Fork: in a child that was forked without exec, a call on a group or on an operation returns
  * LS_FORKED if it returns a status. The exceptions are ls_free and ls_deregister, which do nothing
@@ -114,9 +114,9 @@ struct ls_failure {
 /* Opens the world group: finds all ranks, connects to each of them, and maps their memory. No
  * connection is made later. Collective and blocking. Once all ranks have met, all return the same
  * status. Before that they may differ: a rank whose arguments or environment are wrong returns
- * LS_BAD_ARGUMENT, one with a signal handler LS_INTERRUPTED, and the others LS_RANK_MISSING. If the
- * port is taken, rank 0 returns LS_PORT_TAKEN, the others LS_UNTRUSTED_PEER or LS_NO_MASTER. On
- * failure *out is NULL, and an error line on standard error has given the reason.
+ * LS_BAD_ARGUMENT, one in which a signal handler ran LS_INTERRUPTED, and the others
+ * LS_RANK_MISSING. If the port is taken, rank 0 returns LS_PORT_TAKEN, and the others
+ * LS_UNTRUSTED_PEER or LS_NO_MASTER. On failure *out is NULL, and a message gives the reason.
  * Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED,
  * LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
  * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if LOCKSTEP_ALGORITHM,
@@ -133,15 +133,15 @@ LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *opti
  * failures are its own, even if another group has the same members. Close it before the world
  * group.
  * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` does not fail:
- * LS_OUT_OF_MEMORY if some rank is in 512 groups besides the world group already (a group counts
+ * LS_OUT_OF_MEMORY if some rank is already in 512 groups besides the world group (a group counts
  * until all its members have closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
 LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int color, int key, ls_group **out);
 
 /* Makes a group of the `count` ranks of `parent` that `ranks` lists, in the order of the list.
  * Collective over `parent`: all ranks of `parent` call it, with the same list. A rank that is not
- * in the list gets LS_NOT_MEMBER, and *out is NULL. If lists differ, all ranks get LS_INCONSISTENT
- * and an error line shows two of the lists; `parent` does not fail. All else as for ls_group_split.
- * */
+ * in the list gets LS_NOT_MEMBER, and *out is NULL. If lists differ, all ranks get LS_INCONSISTENT,
+ * a message shows two of the lists, and `parent` does not fail. The rest is as in
+ * ls_group_split. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
 
@@ -169,9 +169,9 @@ LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int
  * never makes a group. The pointer is the one that the making call returned: close it once. */
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 
-/* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`, or
- * -1 if that process is not a member of `other`, also because the groups come from different calls
- * of ls_group_open. Local; any thread. */
+/* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`. -1
+ * if that process is not a member of `other`, and always if the two groups come from different
+ * calls of ls_group_open. Local; any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
 /* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group:
@@ -185,8 +185,8 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
  * Before it, free all handles of operations on the group, and close each ls_ddp and ls_join that
  * was opened on it. What a call on one of them does after the close is undefined.
  *
- * Close the world group last: that frees all memory of ls_alloc (see keep_memory), closes the
- * groups that are still open, and a warning names them.
+ * Close the world group last: that frees all memory of ls_alloc (see keep_memory). It also closes
+ * the groups that are still open, with a warning that names them.
  *
  * Messages that can no longer be received: a warning names the first from each rank to each other
  * rank, and counts the rest. With LOCKSTEP_CHECK=1 such a message also fails the group, with

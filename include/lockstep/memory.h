@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory that the other ranks of this machine access without a copy. See ls_alloc(3).
+ * Memory that the other ranks of this host access without a copy. See ls_alloc(3).
  *
  * Arena: the range of shared memory, reserved for each rank when the world group is opened, from
  * which ls_alloc allocates. Plain memory: any other memory, such as malloc's, unless it is

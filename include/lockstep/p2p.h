@@ -17,7 +17,7 @@
  * Threads and blocking: any thread; see group.h and request.h.
  *
  * Errors: those of collectives (ls_collective(3)). A message that is longer than the receive buffer
- * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. With both
+ * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. In both cases
  * the group fails on all its ranks, with a report that names both calls. */
 #ifndef LOCKSTEP_P2P_H
 #define LOCKSTEP_P2P_H

@@ -4,15 +4,16 @@
  * Nonblocking: with options->request set, a call returns when the operation has its position in the
  * order of the group's calls, without waiting for other ranks; a short collective may be complete
  * by then. *options->request is its handle. The caller must not touch the operation's buffers until
- * the operation is complete, and must not pass them to another one that writes them (with
- * LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may share buffers, as
- * they run one after the other. Counts and options are copied. Unlike MPI_Wait, ls_wait and ls_test
- * do not free the handle: ls_request_free does.
+ * the operation is complete, and must not pass them to another one that writes them
+ * (LOCKSTEP_CHECK=1 makes that an error: LS-RACE-OVERLAP). Only collectives of one group may share
+ * buffers, because they run one after the other. Counts and options are copied. Unlike MPI_Wait,
+ * ls_wait and ls_test do not free the handle: ls_request_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
- * a blocking collective also waits for those before it. A thread that waits for one of them runs
- * the queue, else the rank's progress thread does; short ones may run inside their call. Sends and
- * receives do not wait for collectives, and wait for each other only as ls_send(3) says;
+ * a blocking collective also waits for those before it. A thread that waits for a collective runs
+ * the group's collectives until its own is complete, unless another thread already does. If no
+ * thread waits, the rank's progress thread runs them. Short ones may run inside their call. Sends
+ * and receives do not wait for collectives, and wait for each other only as ls_send(3) says;
  * lockstep-p2p(7) says which thread makes progress on them. */
 #ifndef LOCKSTEP_REQUEST_H
 #define LOCKSTEP_REQUEST_H
@@ -85,9 +86,9 @@ struct ls_call_options {
 /* Returns LS_PENDING while the operation is under way, then its status. Any thread. Does not wait
  * for other ranks, except for up to a second (two, on several hosts) to report a failure. If
  * `request` is a send, a receive or a batch, the call also makes whatever progress is possible at
- * once on all sends and receives of the rank; it does not progress collectives. If the operation
- * can never complete, because a peer that it needs has failed or left, it ends as it would in
- * ls_wait and the group fails.
+ * once on all sends and receives of the rank, but none on collectives. If the operation can never
+ * complete, because a peer that it needs has failed or left, it ends as it would in ls_wait, and
+ * the group fails.
  * Errors: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 
@@ -110,12 +111,13 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int coun
 					   uint32_t timeout_ms, int *index);
 
 /* Frees the handle; NULL is allowed. The operation itself continues. If it is a send that can never
- * be received, because its peer has died or left, the group fails. Freeing a handle whose status
- * was never read warns, once for each call site: a failure would pass unseen. ls_wait, ls_wait_any,
- * ls_test and a callback read it. Free every handle before ls_group_close, exactly once for each
- * call that returned one. Two calls may return the same pointer, because short messages that
- * complete at once share a handle: so never use the pointer as a key. A call with a handle that was
- * freed already prints a message, and does nothing, until another operation gets the handle. */
+ * be received, because its peer has died or left, the group fails. If nothing has read the
+ * operation's final status (ls_wait, ls_wait_any, ls_test and a callback read it), this call warns,
+ * once for each call site, because a failure would pass unseen. Free every handle before
+ * ls_group_close, exactly once for each call that returned one. Two calls may return the same
+ * pointer, because short messages that complete at once share a handle: so never use the pointer as
+ * a key. A call with a handle that was freed already prints a message, and does nothing, until
+ * another operation gets the handle. */
 LS_EXPORT void ls_request_free(ls_request *request);
 
 #ifdef __cplusplus

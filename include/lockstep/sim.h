@@ -22,9 +22,9 @@
  *   fail_at=N     the N-th call fails
  *   seed=N        draws which ready work a device does next
  *
- * Threads: any, except as said. Calls take the driver lock, a plain mutex. Those marked BLOCKS hold
- * it while they wait for the device, as drivers do: a caller that holds a lock of its own can
- * deadlock. All calls return SIM_FAILED once a device of the process has failed, and
+ * Threads: any thread may make these calls. They take the driver lock, a plain mutex. Those marked
+ * BLOCKS hold it while they wait for the device, as drivers do: a caller that holds a lock of its
+ * own can deadlock. All calls return SIM_FAILED once a device of the process has failed, and
  * SIM_NOT_PERMITTED in a host function. */
 #ifndef LOCKSTEP_SIM_H
 #define LOCKSTEP_SIM_H
@@ -57,7 +57,7 @@ enum sim_error {
 	SIM_BAD_VALUE,     /* no such address, device, stream; or too many of something */
 	SIM_CAPTURED,      /* not while a stream is captured; the capture has become invalid */
 	SIM_NOT_PERMITTED, /* a host function has called */
-	SIM_FAILED,        /* a kernel has failed, or this call was to fail */
+	SIM_FAILED,        /* a kernel has failed, or this is the call of fail_at */
 };
 LS_EXPORT const char *sim_error_name(enum sim_error error);
 
@@ -117,13 +117,14 @@ LS_EXPORT enum sim_error sim_launch_using(struct sim_stream *stream,
 					  size_t bytes, const struct sim_use *uses, int count);
 LS_EXPORT enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from,
 				  size_t bytes);
-/* The stream waits for the function, which runs on a thread of the process that runs all of them,
- * one after the other. It must not call the driver. */
+/* The stream waits for the host function. One thread of the process runs all host functions, one
+ * after the other. A host function must not call the driver. */
 LS_EXPORT enum sim_error sim_host(struct sim_stream *stream, void (*function)(void *data),
 				  void *data);
 
-/* BLOCK. */
+/* BLOCKS until the stream has done all that it has now. */
 LS_EXPORT enum sim_error sim_stream_sync(struct sim_stream *stream);
+/* BLOCKS until the device is idle. */
 LS_EXPORT enum sim_error sim_device_sync(struct sim *sim, int device);
 /* SIM_NOT_READY while the stream has work. */
 LS_EXPORT enum sim_error sim_stream_query(struct sim_stream *stream);
