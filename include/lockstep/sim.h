@@ -16,7 +16,7 @@
  *   free=waits    sim_free waits until all devices of the process are idle, as cudaFree may
  *   free=at_once  it does not wait, and destroys the content
  *   free=drawn    at each call the seed draws one of the two
- *   launch=waits  a call that puts work on a stream returns when the device has done that work, as
+ *   launch=waits  a call that enqueues work on a stream returns when the device has done it, as
  *                 with CUDA_LAUNCH_BLOCKING=1
  *   loads_lazily  the first launch of each kernel waits until the device is idle
  *   fail_at=N     the N-th call fails
@@ -99,9 +99,9 @@ LS_EXPORT enum sim_error sim_stream_open(struct sim *sim, int device, struct sim
 /* BLOCKS until its work is done. */
 LS_EXPORT enum sim_error sim_stream_close(struct sim_stream *stream);
 
-/* Each puts something behind what the stream has. All BLOCK while the hardware queue is full, and
- * with launch=waits until the work is done. `argument` is copied: up to SIM_ARGUMENT_BYTES. Either
- * side of a copy may be memory of the device or of the host. */
+/* Each enqueues work on the stream. All BLOCK while the hardware queue is full, and with
+ * launch=waits until the work is done. `argument` is copied: up to SIM_ARGUMENT_BYTES. Either side
+ * of a copy may be memory of the device or of the host. */
 LS_EXPORT enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
 				    const void *argument, size_t bytes);
 /* The same, and names the `count` buffers that the kernel touches, at most SIM_USES. So
@@ -144,9 +144,9 @@ LS_EXPORT enum sim_error sim_event_sync(const struct sim_event *event);
 
 /* ---- capture ---- */
 
-/* What is put behind the stream until sim_capture_end is kept for a graph, and not done. Meanwhile
- * alloc, free, queries and the calls that wait fail, and make the capture invalid. One at a time.
- */
+/* Work that is enqueued on the stream until sim_capture_end is kept for a graph, and not done.
+ * Meanwhile alloc, free, queries and the calls that wait fail, and make the capture invalid. One
+ * capture at a time. */
 LS_EXPORT enum sim_error sim_capture_begin(struct sim_stream *stream);
 /* *count: the operations that were captured. SIM_CAPTURED: the capture has become invalid. */
 LS_EXPORT enum sim_error sim_capture_end(struct sim_stream *stream, uint64_t *count);

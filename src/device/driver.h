@@ -84,7 +84,7 @@ struct driver_range {
 	bool writes;
 };
 
-/* A call of the program has put a copy or a kernel behind a stream. It is done when *done >=
+/* A call of the program has enqueued a copy or a kernel on a stream. It is done when *done >=
  * number; the word stays until the device is closed. */
 struct driver_touch {
 	const char *call;   /* "sim_copy" */

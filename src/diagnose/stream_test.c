@@ -10,7 +10,7 @@ static const struct {
 	bool receives;
 	const char *clause;
 } cases[] = {
-	{TRACE_ON_STREAM, false, ", which is being put behind its stream"},
+	{TRACE_ON_STREAM, false, ", which is being enqueued on its stream"},
 	{LAUNCHED, false, ", to which its stream has not come yet"},
 	{LAUNCHED, true, ", on a stream"}, /* it gives nothing to the stream */
 	{REACHED, false, ", on a stream"},

@@ -35,7 +35,7 @@ uint32_t pool_find_caller(struct pool *pool, const char **call)
 	for (int i = 0; tid == 0 && i < POOL_STREAMS; i++)
 		if (pool->launch_streams[i].users > 0) {
 			tid = pool->launch_streams[i].user_tid;
-			*call = "a call that puts work behind a stream";
+			*call = "a call that enqueues work on a stream";
 		}
 	lock_pool_release(&pool->lock);
 	return tid;

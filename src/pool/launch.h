@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Launches: work that Lockstep puts behind streams of the program. One launch is some calls of the
+ * Launches: work that Lockstep enqueues on streams of the program. One launch is some calls of the
  * driver on one stream. The last call stores the launch's number, so a word shows how far the
  * stream is:
  *

@@ -63,11 +63,11 @@ struct pool_stats {
 /* Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
 /* Gives all memory back, live blocks too; then the counters show that. The program uses none of it
- * any more, except that streams may have work that was put behind them before. Blocks until that
- * work is done, until the device is broken, or until the deadline, whatever signal handlers run. At
- * the deadline it returns LS_TIMED_OUT, and if all that it would wait for is streams that the
- * program has destroyed, at once LS_BAD_ARGUMENT, with a message. Then it never gives the memory
- * back, so that no kernel writes to memory of others. */
+ * any more, except that streams may have work that was enqueued before. Blocks until that work is
+ * done, until the device is broken, or until the deadline, whatever signal handlers run. At the
+ * deadline it returns LS_TIMED_OUT, and if all that it would wait for is streams that the program
+ * has destroyed, at once LS_BAD_ARGUMENT, with a message. Then it never gives the memory back, so
+ * that no kernel writes to memory of others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* A thread that is in a call of this pool that may wait: its id, and the name of the call. 0: there

@@ -61,9 +61,9 @@ struct pool_bins {
 	struct pool_block *lists[POOL_BINS];
 };
 
-/* How far a stream is. A mark is a store of the next number to `done`, put behind the work that the
- * stream has. At most one is under way, so `done` only grows, although threads put marks without a
- * lock:
+/* How far a stream is. A mark is a store of the next number to `done`, enqueued behind the work
+ * that the stream has. At most one is under way, so `done` only grows, although threads enqueue
+ * marks without a lock:
  *   wanted >= issued >= done >= issued - 1 */
 struct pool_stream {
 	void *handle; /* NULL is a stream, too */

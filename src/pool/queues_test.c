@@ -197,7 +197,7 @@ static void a_thread_that_launches_is_found(void **state)
 		pool_launch_claim(device->pool, &device->waiter, &device->streams[0], 1, &launch),
 		LS_OK);
 	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
-	assert_string_equal(call, "a call that puts work behind a stream");
+	assert_string_equal(call, "a call that enqueues work on a stream");
 	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &launch), LS_OK);
 	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
 	end_launch(device, 0, &launch);

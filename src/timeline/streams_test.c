@@ -84,7 +84,7 @@ static void as_text(void **state)
 		"rank 4  world |(AAAAAAAAAAAAAAAAAA)  (AAAAAAAAAAAAA!  [AA~>|\n"
 		"  A all-reduce  # several, : short ones  () on a stream\n"
 		"  ~> still running  ! failed\n"
-		"rank 0: all-reduce #3 of world, which is being put behind its stream, still runs "
+		"rank 0: all-reduce #3 of world, which is being enqueued on its stream, still runs "
 		"after 20.0 us\n"
 		"rank 1: all-reduce #3 of world, to which its stream has not come yet, still runs "
 		"after 20.0 us\n"
@@ -124,7 +124,7 @@ static void as_a_picture(void **state)
 	assert_int_equal(count(svg, "<title>all-reduce #1 of world, on a stream\n"), SIZE);
 	assert_int_equal(count(svg, "<title>all-reduce #2 of world, on a stream\n"), 1);
 	assert_int_equal(
-		count(svg, "<title>all-reduce #3 of world, which is being put behind its stream\n"),
+		count(svg, "<title>all-reduce #3 of world, which is being enqueued on its stream\n"),
 		1);
 	assert_int_equal(
 		count(svg, "<title>all-reduce #3 of world, to which its stream has not come yet\n"),

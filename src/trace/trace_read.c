@@ -63,7 +63,7 @@ const char *trace_stream_clause(const struct trace_record *record)
 		return ", on a stream";
 	return seen & TRACE_ARRIVED         ? ", whose result its stream has not taken yet"
 	       : seen & TRACE_REACHED       ? ", on a stream"
-	       : !(seen & TRACE_LAUNCHED)   ? ", which is being put behind its stream"
+	       : !(seen & TRACE_LAUNCHED)   ? ", which is being enqueued on its stream"
 	       : record->kind == TRACE_RECV ? ", on a stream"
 					    : ", to which its stream has not come yet";
 }

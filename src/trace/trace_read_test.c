@@ -369,7 +369,7 @@ static void words_of_streams(void **state)
 		uint32_t stream, kind;
 		const char *word, *clause;
 	} cases[] = {
-		{TRACE_ON_STREAM, TRACE_SEND, "called", ", which is being put behind its stream"},
+		{TRACE_ON_STREAM, TRACE_SEND, "called", ", which is being enqueued on its stream"},
 		{LAUNCHED, TRACE_SEND, "launched", ", to which its stream has not come yet"},
 		{LAUNCHED, TRACE_RECV, "launched", ", on a stream"},
 		{LAUNCHED | TRACE_REACHED, TRACE_BARRIER, "reached", ", on a stream"},
