@@ -144,7 +144,7 @@ class Communicator:
         )
         status, why, handle = _made(partial(C.ls_group_open, ctypes.byref(options)), [], lambda: None)
         if status != OK:
-            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
+            raise errors.class_of(status)(f"the world group cannot be opened: {why or text_of(status)}")
         return cls(handle, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):

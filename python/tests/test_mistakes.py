@@ -386,7 +386,7 @@ def test_a_process_fewer_than_world_size_without_the_store(tmp_path):
         assert f"lockstep: rank {rank}: 1 of 3 ranks did not come to" in ended.text
         # The limit of the one that came first.
         assert re.search(r"within \d+\.\d s: rank 2 \(here: 0, 1\)", ended.text), ended.text
-        assert "lockstep.RankMissing: the group of all ranks cannot be opened" in ended.text
+        assert "lockstep.RankMissing: the world group cannot be opened" in ended.text
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@
 		"%s: this rank has no device; ls_group_open takes its name as the option device"
 #define MESSAGE_DEVICE_REMOTE                  \
 	"LS-DEVICE-REMOTE", SETTING_LOG_ERROR, \
-		"%s: rank %d is on another host, and gets no send from a stream"
+		"%s: rank %d is on another host, which a send on a stream cannot reach yet"
 #define MESSAGE_DEVICE_STREAMS                  \
 	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
 		"device %s: stream %p can use no memory, as %d other streams have blocks%s"
@@ -188,23 +188,23 @@
 		"not connected within the time limit of ls_group_open: rank %s"
 #define MESSAGE_TRANSPORT_LOST                  \
 	"LS-TRANSPORT-LOST", SETTING_LOG_ERROR, \
-		"rank %d (process %d) ended while the ranks were connecting"
+		"rank %d (pid %d) ended while the ranks were connecting"
 #define MESSAGE_TRANSPORT_FAILED \
 	"LS-TRANSPORT-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
 #define MESSAGE_TRANSPORT_UNTRUSTED                                                             \
 	"LS-TRANSPORT-UNTRUSTED", SETTING_LOG_WARN,                                             \
-		"refused process %d of user %u, which is not a rank of this job (%s); the job " \
-		"goes on, and refuses further ones silently"
+		"refused a process (pid %d, user %u) that is not a rank of this job (%s); the " \
+		"job goes on, and refuses further ones silently"
 #define MESSAGE_TRANSPORT_IMPOSTOR                  \
 	"LS-TRANSPORT-IMPOSTOR", SETTING_LOG_ERROR, \
-		"process %d of user %u answers in place of rank %d, but %s"
+		"a process (pid %d, user %u) answers in place of rank %d, but %s"
 #define MESSAGE_TRANSPORT_CMA                                                                   \
 	"LS-TRANSPORT-CMA", SETTING_LOG_INFO,                                                   \
 		"cannot read the memory of rank %d: %s; buffers that are not from ls_alloc or " \
 		"ls_register are copied through shared memory, which is slower"
 #define MESSAGE_TRANSPORT_READ                  \
 	"LS-TRANSPORT-READ", SETTING_LOG_ERROR, \
-		"cannot read %llu bytes at %#llx in the memory of rank %d (process %d): %s"
+		"cannot read %llu bytes at %#llx in the memory of rank %d (pid %d): %s"
 
 /* ---- net ---- */
 #define MESSAGE_AUTH_MISSING \
@@ -268,7 +268,7 @@
 	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %s, but must be %s%s"
 #define MESSAGE_GROUP_WATCH                 \
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
-		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait for their time limit"
+		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait until their time limit"
 #define MESSAGE_GROUP_THREAD                  \
 	"LS-GROUP-THREAD", SETTING_LOG_ERROR, \
 		"cannot start a thread that the group needs, so the group is not opened: %s"
@@ -319,7 +319,7 @@
 	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
 #define MESSAGE_GROUP_LEFT_OPEN                 \
 	"LS-GROUP-LEFT-OPEN", SETTING_LOG_WARN, \
-		"the group of all ranks is closed while %d other group%s open: %s%s"
+		"the world group is closed while %d other group%s open: %s%s"
 #define MESSAGE_GROUP_BUFFERED                                                                                     \
 	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                     \
 		"%s before %s (tag %d, received at %s): this works only because the messages are short enough to " \

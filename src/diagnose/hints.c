@@ -51,7 +51,7 @@ static const struct diagnose_message *find_nearly(const struct diagnose_snapshot
 }
 
 /* "rank 1 asks it for tag 5", "rank 1 asks rank 2 for tag 5", "rank 1 asks for a message of the
- * group of all ranks" */
+ * world group" */
 static void write_asked(struct diagnose_writer *writer, int rank, const struct trace_record *asked,
 			unsigned field)
 {
@@ -59,7 +59,7 @@ static void write_asked(struct diagnose_writer *writer, int rank, const struct t
 	if (field == OTHER_GROUP) {
 		diagnose_write(writer, "for a message");
 		if (asked->group == TRACE_GROUP_WORLD)
-			diagnose_write(writer, " of the group of all ranks");
+			diagnose_write(writer, " of the world group");
 		else
 			diagnose_write_group(writer, asked->group);
 		return;

@@ -107,8 +107,7 @@ static void of_another_group(void **state)
 	add_group(job, 1, 5);
 	check(job,
 	      "\n  not received: send #3 of group 5 (ranks 0 and 1) of 10 float32 from rank 0 to rank "
-	      "1 (tag 7), called from send.c:9; rank 1 asks for a message of the group of all "
-	      "ranks\n");
+	      "1 (tag 7), called from send.c:9; rank 1 asks for a message of the world group\n");
 	job = asked_in_vain(0, 7);
 	lies_there(job, 0, 7);
 	job->ranks[1].records[0].record.group = job->ranks[1].threads[0].wait.group = 5;

@@ -54,7 +54,7 @@ static const char *assert_rank_2_lost(struct test_job *job, const int *pids, pid
 	wait_join(job->ranks[0].thread);
 	wait_join(job->ranks[1].thread);
 	const char *text = capture_end(&capture);
-	snprintf(lost, sizeof lost, "rank 2 (process %d) ended", pids[2]);
+	snprintf(lost, sizeof lost, "rank 2 (pid %d) ended", pids[2]);
 	assert_non_null(strstr(text, lost));
 	assert_non_null(strstr(text, "because of rank 2"));
 	assert_int_equal(job->ranks[0].status, LS_PEER_DIED);

@@ -374,7 +374,7 @@ static void test_root_of_another_user(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	const char *text = capture_end(&capture);
 	assert_int_equal(status, 0);
-	assert_non_null(strstr(text, "user 65534 answers in place of rank 0"));
+	assert_non_null(strstr(text, "user 65534) answers in place of rank 0"));
 	close(ready[0]);
 	close(ready[1]);
 	test_job_close(job);
