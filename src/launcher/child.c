@@ -303,8 +303,9 @@ static ls_status say_program(const struct launcher_start *start, int error, int 
 		MESSAGE_SAY(MESSAGE_RUN_NOT_FOUND, program,
 			    "there is no such file, or the interpreter that it names does not exist");
 	else if (error == ENOENT)
-		MESSAGE_SAY(MESSAGE_RUN_NOT_FOUND, program,
-			    "no such program on PATH; a program in this folder is called as ./NAME");
+		MESSAGE_SAY(
+			MESSAGE_RUN_NOT_FOUND, program,
+			"no such program on PATH; a program in this directory is called as ./NAME");
 	else
 		MESSAGE_SAY(MESSAGE_RUN_CANNOT_EXECUTE, program, strerror(error));
 	return LS_BAD_ARGUMENT;
