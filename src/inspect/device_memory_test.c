@@ -1,42 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Device memory of ranks, as lockstep memory reads and shows it, also where it is damaged. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "inspect/view_fixture.h"
 #include "inspect/device_memory.h"
 
-enum { SIZE = 3, JOB = 0x1234, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
 /* Rank 0 has a device, rank 1 none, and of rank 2 there is no trace. */
-struct inspect_fixture {
-	struct trace traces[2];
-	struct inspect_view *view;
-	char text[16384];
-};
-
 static int set_up(void **state)
 {
-	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
+	assert_int_equal(view_set_up(state), 0);
+	struct view_fixture *fixture = *state;
 
-	assert_non_null(fixture);
-	fixture->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(fixture->view);
-	for (int rank = 0; rank < 2; rank++) {
-		struct trace_options options = {
-			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
-		int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
-		assert_true(fd >= 0 && inspect_view_add_trace(fixture->view, rank, fd));
-	}
+	assert_true(view_add(fixture, 0, 0) && view_add(fixture, 1, 1));
 	struct trace_memory *memory = &fixture->traces[0].device->memory;
 	trace_set_device(&fixture->traces[0], "sim:0");
 	trace_memory_set(&memory->live, 3 * MIB);
@@ -52,24 +32,12 @@ static int set_up(void **state)
 	trace_memory_set(&memory->failed, 1);
 	trace_memory_set(&memory->bins[0], 9 * trace_memory_one_cached(512));
 	trace_memory_set(&memory->bins[7], 2 * trace_memory_one_cached(3 * MIB / 4));
-	*state = fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct inspect_fixture *fixture = *state;
-
-	inspect_view_free(fixture->view);
-	for (int rank = 0; rank < 2; rank++)
-		trace_fini(&fixture->traces[rank]);
-	free(fixture);
 	return 0;
 }
 
 enum form { TEXT, JSON, SVG };
 
-static const char *show(struct inspect_fixture *fixture, enum form form)
+static const char *show(struct view_fixture *fixture, enum form form)
 {
 	struct inspect_report *report = inspect_report_take(fixture->view, NULL);
 	FILE *out = fmemopen(fixture->text, sizeof fixture->text, "w");
@@ -97,7 +65,7 @@ static void has(const char *text, const char *want)
 
 static void who_holds_what(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 
 	const char *text = show(fixture, TEXT);
 	has(text, "  0    sim:0       3 MiB     2 MiB   768 KiB      1 MiB     4 MiB    10 MiB "
@@ -124,7 +92,7 @@ static void who_holds_what(void **state)
 /* Figures that are no sizes of blocks. */
 static void damaged_figures(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	struct trace_memory *memory = &fixture->traces[0].device->memory, good;
 	/* All bins but the first are read in the same way. */
 	const size_t words = offsetof(struct trace_memory, bins[1]) / sizeof(uint64_t);
@@ -159,7 +127,7 @@ static void damaged_figures(void **state)
 
 static void damaged_name(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	struct trace_device *device = fixture->traces[0].device;
 
 	memset(device->name, 'x', sizeof device->name);
@@ -175,9 +143,9 @@ static void damaged_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(who_holds_what, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(damaged_figures, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(damaged_name, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(who_holds_what, set_up, view_tear_down),
+		cmocka_unit_test_setup_teardown(damaged_figures, set_up, view_tear_down),
+		cmocka_unit_test_setup_teardown(damaged_name, set_up, view_tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

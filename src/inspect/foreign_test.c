@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Foreign calls in what `lockstep diagnose` prints, from memory and from a snapshot. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,49 +9,14 @@
 #include <unistd.h>
 
 #include "base/seqlock.h"
+#include "inspect/view_fixture.h"
 #include "inspect/report.h"
 #include "inspect/stacks.h"
 
-enum { SIZE = 2, JOB = 0x1234 };
-
-struct inspect_fixture {
-	struct trace traces[SIZE];
-	struct inspect_view *view;
-	char place[64];
-	char path[96];
-};
-
 static int set_up(void **state)
 {
-	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
-
-	assert_non_null(fixture);
-	fixture->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(fixture->view);
-	for (int rank = 0; rank < SIZE; rank++) {
-		struct trace_options options = {
-			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
-		int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
-		assert_true(fd >= 0 && inspect_view_add_trace(fixture->view, rank, fd));
-	}
-	snprintf(fixture->place, sizeof fixture->place, "/tmp/lockstep-test-XXXXXX");
-	assert_non_null(mkdtemp(fixture->place));
-	snprintf(fixture->path, sizeof fixture->path, "%s/snapshot", fixture->place);
-	*state = fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct inspect_fixture *fixture = *state;
-
-	inspect_view_free(fixture->view);
-	for (int rank = 0; rank < SIZE; rank++)
-		trace_fini(&fixture->traces[rank]);
-	unlink(fixture->path);
-	rmdir(fixture->place);
-	free(fixture);
+	assert_int_equal(view_set_up(state), 0);
+	assert_true(view_add(*state, 0, 0) && view_add(*state, 1, 1));
 	return 0;
 }
 
@@ -93,7 +51,7 @@ static void print(char *out, size_t bytes, bool json, const struct inspect_repor
 }
 
 /* From memory and from the file. */
-static void check(const struct inspect_fixture *fixture, bool json, const char *want)
+static void check(const struct view_fixture *fixture, bool json, const char *want)
 {
 	char text[8192] = "";
 	const char *why;
@@ -117,7 +75,7 @@ static void check(const struct inspect_fixture *fixture, bool json, const char *
 
 static void a_call_is_shown_and_kept(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 
 	check(fixture, true, "\"foreign_calls\":[],\"python\":null");
 	publish(&fixture->traces[1], 5, 4711, "cuMemFree", sizeof "cuMemFree");
@@ -133,7 +91,7 @@ static void a_call_is_shown_and_kept(void **state)
 
 static void a_hostile_name_is_cleaned(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	char full[WAIT_FOREIGN_BYTES], shown[128];
 
 	publish(&fixture->traces[0], 0, 7, "a\033[2J\n\"%s\\\x9b", sizeof "a\033[2J\n\"%s\\\x9b");
@@ -153,7 +111,7 @@ static void a_hostile_name_is_cleaned(void **state)
 /* A child in the place of rank 0, whose stacks may be looked at. */
 static void a_thread_with_its_stack(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	char text[16384] = "";
 	pid_t child = fork();
 
@@ -182,7 +140,7 @@ static void a_thread_with_its_stack(void **state)
 /* In the file's report itself: it is refused. */
 static void a_name_without_end_is_refused(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	const char *why = NULL;
 	struct inspect_report *report;
 
@@ -200,10 +158,11 @@ static void a_name_without_end_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_call_is_shown_and_kept, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_hostile_name_is_cleaned, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_thread_with_its_stack, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_name_without_end_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_call_is_shown_and_kept, set_up, view_tear_down),
+		cmocka_unit_test_setup_teardown(a_hostile_name_is_cleaned, set_up, view_tear_down),
+		cmocka_unit_test_setup_teardown(a_thread_with_its_stack, set_up, view_tear_down),
+		cmocka_unit_test_setup_teardown(a_name_without_end_is_refused, set_up,
+						view_tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

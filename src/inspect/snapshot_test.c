@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Views, reports and snapshot files, with traces made here. Damaged files are a matter of
  * test/cli. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,63 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "inspect/view_fixture.h"
 #include "inspect/phase_report.h"
 #include "print/print.h"
-#include "inspect/inspect.h"
 
-enum { SIZE = 3, JOB = 0x1234 };
-
-struct inspect_fixture {
-	struct trace traces[SIZE];
-	struct inspect_view *view;
-	char place[64];
-	char path[96];
-};
-
-static int set_up(void **state)
-{
-	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
-
-	assert_non_null(fixture);
-	fixture->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(fixture->view);
-	for (int rank = 0; rank < SIZE; rank++) {
-		struct trace_options options = {
-			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
-	}
-	snprintf(fixture->place, sizeof fixture->place, "/tmp/lockstep-test-XXXXXX");
-	assert_non_null(mkdtemp(fixture->place));
-	snprintf(fixture->path, sizeof fixture->path, "%s/snapshot", fixture->place);
-	*state = fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct inspect_fixture *fixture = *state;
-
-	inspect_view_free(fixture->view);
-	for (int rank = 0; rank < SIZE; rank++)
-		trace_fini(&fixture->traces[rank]);
-	unlink(fixture->path);
-	rmdir(fixture->place);
-	free(fixture);
-	return 0;
-}
-
-static bool add(struct inspect_fixture *fixture, int rank, int as)
-{
-	int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
-
-	assert_true(fd >= 0);
-	if (inspect_view_add_trace(fixture->view, as, fd))
-		return true;
-	close(fd);
-	return false;
-}
-
-static struct inspect_report *take(struct inspect_fixture *fixture)
+static struct inspect_report *take(struct view_fixture *fixture)
 {
 	struct diagnose_source known[SIZE] = {
 		{.process = DIAGNOSE_PROCESS_DEAD, .signal = 9, .exit_code = -1},
@@ -89,13 +30,13 @@ static struct inspect_report *take(struct inspect_fixture *fixture)
 
 static void a_view_takes_each_trace_once(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	int plain = memfd_create("plain", MFD_CLOEXEC);
 
-	assert_true(add(fixture, 0, 0));
-	assert_false(add(fixture, 0, 0));
-	assert_false(add(fixture, 1, SIZE));
-	assert_false(add(fixture, 1, -1));
+	assert_true(view_add(fixture, 0, 0));
+	assert_false(view_add(fixture, 0, 0));
+	assert_false(view_add(fixture, 1, SIZE));
+	assert_false(view_add(fixture, 1, -1));
 	/* Could shrink under the reader. */
 	assert_int_equal(ftruncate(plain, 1 << 20), 0);
 	assert_false(inspect_view_add_trace(fixture->view, 1, plain));
@@ -118,7 +59,7 @@ static int make_segment(uint64_t job, int rank, bool sealed)
 
 static void a_view_takes_only_its_segments(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	int strangers[] = {make_segment(JOB + 1, 1, true), make_segment(JOB, 2, true),
 			   make_segment(JOB, 1, false)};
 
@@ -136,7 +77,7 @@ static void a_view_takes_only_its_segments(void **state)
 
 static void a_published_cause_is_read(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	struct transport_report told = {.status = LS_MISMATCH, .culprit = 1, .operation = 58};
 	off_t cause_at =
 		(off_t)transport_areas_at(SIZE) + (off_t)offsetof(struct transport_area, cause);
@@ -174,10 +115,10 @@ static void a_published_cause_is_read(void **state)
 /* A short job is over before the launcher has found its segments. */
 static void a_cause_is_read_from_a_trace_alone(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 
 	for (int rank = 0; rank < SIZE; rank++)
-		assert_true(add(fixture, rank, rank));
+		assert_true(view_add(fixture, rank, rank));
 	trace_report(&fixture->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
 	struct inspect_report *report = take(fixture);
 	assert_int_equal(report->failure, LS_PEER_LEFT);
@@ -189,12 +130,12 @@ static void a_cause_is_read_from_a_trace_alone(void **state)
 
 static void a_snapshot_is_read_as_it_was_written(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	const char *why = NULL;
 	struct stat status;
 
 	for (int rank = 0; rank < 2; rank++)
-		assert_true(add(fixture, rank, rank));
+		assert_true(view_add(fixture, rank, rank));
 	struct inspect_report *report = take(fixture);
 	assert_int_equal(report->verdict.cause, DIAGNOSE_DIED);
 	assert_true(ranks_have(&report->verdict.culprits, 0));
@@ -226,14 +167,14 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 /* Of a job that ended well, into a file that is there already. */
 static void traces_are_read_as_they_were_written(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	struct trace_begin begin = {.kind = TRACE_BARRIER, .seq = 17};
 	struct trace_record record;
 	const char *why = NULL;
 	uint32_t step;
 
 	for (int rank = 0; rank < SIZE; rank++) {
-		assert_true(add(fixture, rank, rank));
+		assert_true(view_add(fixture, rank, rank));
 		begin.count = (uint64_t)rank;
 		trace_end(&fixture->traces[rank], trace_begin(&fixture->traces[rank], &begin),
 			  LS_OK);
@@ -257,7 +198,7 @@ static void traces_are_read_as_they_were_written(void **state)
 }
 
 /* The same trace in a file of another length. */
-static void add_with_length(struct inspect_fixture *fixture, int rank, size_t bytes)
+static void add_with_length(struct view_fixture *fixture, int rank, size_t bytes)
 {
 	const struct trace *trace = &fixture->traces[rank];
 	int fd = memfd_create("trace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -271,7 +212,7 @@ static void add_with_length(struct inspect_fixture *fixture, int rank, size_t by
 /* The state is kept all the same, and the file has a size that its reader takes. */
 static void traces_that_do_not_fit_are_left_out(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	const char *why;
 	struct stat status;
 	size_t bytes = fixture->traces[1].bytes;
@@ -312,11 +253,11 @@ static bool is_sound(const struct inspect_snapshot *snapshot)
 static void a_damaged_snapshot_is_refused_or_sound(void **state)
 {
 	static const uint32_t wrong[] = {UINT32_MAX, 0x80000000, 0x02020202};
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	const char *why;
 	int refused = 0;
 
-	assert_true(add(fixture, 0, 0));
+	assert_true(view_add(fixture, 0, 0));
 	struct inspect_report *report = take(fixture);
 	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
 			 0);
@@ -346,12 +287,12 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 
 static void a_snapshot_replaces_nothing(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	char trap[128];
 	struct stat status;
 	struct inspect_report *report = take(fixture);
 
-	snprintf(trap, sizeof trap, "%s/trap", fixture->place);
+	snprintf(trap, sizeof trap, "%s/trap", fixture->directory);
 	assert_int_equal(symlink(fixture->path, trap), 0);
 	assert_int_equal(inspect_snapshot_write(trap, fixture->view, report, ""), EEXIST);
 	assert_int_equal(stat(fixture->path, &status), -1);
@@ -421,11 +362,11 @@ static void a_straggler_is_shown_and_kept(void **state)
 		"\"phases\":null,"
 		"\"stragglers\":[{\"ranks\":[1],\"phase\":\"data\",\"cost_percent\":60,\"text\":"
 		"\"rank 1 spends 4.0x the median in data, which costs 60 % of the step\"}]}";
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	char text[4096] = "", kept[4096] = "";
 	const char *why;
 
-	assert_true(add(fixture, 0, 0) && add(fixture, 1, 1));
+	assert_true(view_add(fixture, 0, 0) && view_add(fixture, 1, 1));
 	spend(&fixture->traces[0], 7, 80, 60);
 	spend(&fixture->traces[1], 8, 80, 0);
 	struct inspect_report *report = take(fixture);
@@ -444,11 +385,11 @@ static void a_straggler_is_shown_and_kept(void **state)
 /* Of a rank that is in phases, and of one that has none. */
 static void phases_are_shown_and_kept(void **state)
 {
-	struct inspect_fixture *fixture = *state;
+	struct view_fixture *fixture = *state;
 	char text[4096] = "", kept[4096] = "";
 	const char *inside, *why;
 
-	assert_true(add(fixture, 0, 0) && add(fixture, 1, 1));
+	assert_true(view_add(fixture, 0, 0) && view_add(fixture, 1, 1));
 	struct inspect_report *report = take(fixture);
 	print(text, sizeof text, report);
 	assert_string_equal(text,
@@ -477,22 +418,28 @@ static void phases_are_shown_and_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_view_takes_each_trace_once, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_view_takes_only_its_segments, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_published_cause_is_read, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_cause_is_read_from_a_trace_alone, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(traces_are_read_as_they_were_written, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_snapshot_replaces_nothing, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(traces_that_do_not_fit_are_left_out, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(phases_are_shown_and_kept, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_straggler_is_shown_and_kept, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_view_takes_each_trace_once, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_view_takes_only_its_segments, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_published_cause_is_read, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_cause_is_read_from_a_trace_alone, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(traces_are_read_as_they_were_written, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_replaces_nothing, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(traces_that_do_not_fit_are_left_out, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(phases_are_shown_and_kept, view_set_up,
+						view_tear_down),
+		cmocka_unit_test_setup_teardown(a_straggler_is_shown_and_kept, view_set_up,
+						view_tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
