@@ -64,6 +64,11 @@ bool cli_decimal(const char *text, double *out);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
 
+/* Reads the settings, and lets messages of LOCKSTEP_LOG through from now on. Also says which
+ * variables are no settings. False after a message: a value cannot be used. */
+struct settings;
+bool cli_settings(struct settings *out);
+
 /* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones
  * a process, anything else a file. */
 struct cli_named {

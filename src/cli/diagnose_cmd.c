@@ -149,10 +149,8 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 	if (output.stacks && cli_named(name).file && name[0])
 		return cli_usage(
 			self, "--stacks looks into processes: '%s' is neither a job nor one", name);
-	if (settings_read(NULL, &settings) != LS_OK)
+	if (!cli_settings(&settings))
 		return CLI_USAGE;
-	message_set_level((enum setting_log)settings.log);
-	settings_warn_of_unknown(NULL);
 	output.patience_ms = settings.patience_ms;
 
 	if (output.as_json) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/messages.h"
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "cli/cli.h"
@@ -322,11 +321,8 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 				    : check_words(self, &words, &choices);
 	if (early >= 0)
 		return early;
-	if (settings_read(NULL, &settings) != LS_OK ||
-	    engine_table_read(settings.table, &table) != LS_OK)
+	if (!cli_settings(&settings) || engine_table_read(settings.table, &table) != LS_OK)
 		return CLI_USAGE;
-	message_set_level((enum setting_log)settings.log);
-	settings_warn_of_unknown(NULL);
 	if (words.table) {
 		print_table(&table, &settings);
 		return CLI_OK;

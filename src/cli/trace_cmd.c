@@ -220,10 +220,8 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 	int status = parse_options(self, argc, argv, &choices);
 	if (status >= 0)
 		return status;
-	if (settings_read(NULL, &settings) != LS_OK)
+	if (!cli_settings(&settings))
 		return CLI_USAGE;
-	message_set_level((enum setting_log)settings.log);
-	settings_warn_of_unknown(NULL);
 	if (choices.name[0])
 		named = cli_named(choices.name);
 	timeline = named.file ? read_file(choices.name, choices.last_ns, &status)

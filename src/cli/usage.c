@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/settings.h"
 #include "cli/cli.h"
 
 enum { OPTION_MAX = 16 };
@@ -162,6 +163,15 @@ static bool all_are(const char *text, int (*is)(int))
 	for (; *text; text++)
 		if (!is((unsigned char)*text))
 			return false;
+	return true;
+}
+
+bool cli_settings(struct settings *out)
+{
+	if (settings_read(NULL, out) != LS_OK)
+		return false;
+	message_set_level((enum setting_log)out->log);
+	settings_warn_of_unknown(NULL);
 	return true;
 }
 
