@@ -71,21 +71,28 @@ static bool is_known(int r, uint64_t seq)
 	return transport_signal_reached(atomic_load(&entry->signal), transport_signal(seq, 0));
 }
 
+/* LONG_BYTES of 7 in rank 0's arena, and the offset there. */
+static void *make_payload(uint64_t *offset)
+{
+	struct memory *memory = &job->ranks[0].memory;
+	void *payload;
+	assert_int_equal(memory_alloc(memory, LONG_BYTES, &payload), LS_OK);
+	assert_true(memory_offset(memory, payload, LONG_BYTES, offset));
+	memset(payload, 7, LONG_BYTES);
+	return payload;
+}
+
 /* The source of a long message waits for the entry of its target. */
 static void test_fetch(void **state)
 {
 	(void)state;
-	struct memory *memory = &job->ranks[0].memory;
 	static unsigned char to[LONG_BYTES];
 	struct transport_envelope envelope = {.seq = 1, .bytes = LONG_BYTES};
 	struct transport_message *message = NULL;
 	struct wait_word blocked;
 	uint64_t ticket, offset;
 	ls_status status;
-	void *from;
-	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
-	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
-	memset(from, 7, LONG_BYTES);
+	void *from = make_payload(&offset);
 	begin_to_keep();
 	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
 	enter(1, 1);
@@ -101,7 +108,7 @@ static void test_fetch(void **state)
 	assert_memory_equal(from, to, LONG_BYTES);
 	assert_true(transport_channel_taken(teams[0], 1, ticket, &status, &blocked));
 	transport_channel_take(teams[1], 0, message, LS_OK);
-	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+	assert_int_equal(memory_free(&job->ranks[0].memory, from, NULL), LS_OK);
 }
 
 /* A question goes at once, with what was kept back before it, and the counts say so. */
@@ -127,17 +134,13 @@ static void test_ask(void **state)
 static void test_another_length(void **state)
 {
 	(void)state;
-	struct memory *memory = &job->ranks[0].memory;
 	static unsigned char to[LONG_BYTES];
 	struct transport_envelope envelope = {.seq = 1, .bytes = LONG_BYTES};
 	struct transport_message *message = NULL;
 	struct wait_word blocked;
 	uint64_t ticket, offset;
 	ls_status status;
-	void *from;
-	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
-	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
-	memset(from, 7, LONG_BYTES);
+	void *from = make_payload(&offset);
 	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
 	advance_both();
 	teams[1]->relays[0].channel.from->slots[0].packed.bytes = LINK_SHORT_BYTES + 8;
@@ -153,7 +156,7 @@ static void test_another_length(void **state)
 	transport_notify(teams[1], 0);
 	advance_both(); /* it goes back */
 	assert_true(transport_channel_taken(teams[0], 1, ticket, &status, &blocked));
-	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+	assert_int_equal(memory_free(&job->ranks[0].memory, from, NULL), LS_OK);
 }
 
 /* What was offered goes back once this rank has withdrawn. It has no part in what that was then. */
@@ -163,15 +166,11 @@ static void test_withdrawn(void **state)
 	/* One comes with its payload, the other one is to be fetched. */
 	static const uint64_t sizes[] = {LINK_SHORT_BYTES + 8, LONG_BYTES};
 	static unsigned char to[LONG_BYTES];
-	struct memory *memory = &job->ranks[0].memory;
 	struct transport_message *messages[2];
 	struct wait_word blocked;
 	uint64_t ticket, offset;
 	ls_status status;
-	void *from;
-	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
-	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
-	memset(from, 7, LONG_BYTES);
+	void *from = make_payload(&offset);
 	for (int i = 0; i < 2; i++) {
 		struct transport_envelope envelope = {.seq = 1 + (uint64_t)i, .bytes = sizes[i]};
 		assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket,
@@ -191,7 +190,7 @@ static void test_withdrawn(void **state)
 	hosts_withdraw(teams[0]);
 	advance_both();
 	assert_true(transport_channel_quiet(teams[0], 1, &blocked));
-	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+	assert_int_equal(memory_free(&job->ranks[0].memory, from, NULL), LS_OK);
 }
 
 /* A thread that makes progress for something else sends what others have left to it. If nobody is

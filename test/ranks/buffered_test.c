@@ -51,6 +51,14 @@ void both_send_first_is_told(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* Nothing was said since caught_begin. */
+static void close_untold(ls_group *group, struct caught *caught)
+{
+	const char *text = caught_end(caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
 /* What is in order, in every way to write it. */
 static void one_receives_first(struct runner_rank *self, ls_group *group, int other)
 {
@@ -222,9 +230,7 @@ void what_is_in_order_is_not_told(struct runner_rank *self)
 		OK(ls_barrier(own, NULL));
 		ls_group_close(own);
 	}
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	close_untold(group, &caught);
 }
 
 static void *receive_in_thread(void *argument)
@@ -247,9 +253,14 @@ void several_threads_are_not_told(struct runner_rank *self)
 	CHECK(pthread_join(thread, NULL) == 0);
 	runner_meet(self);
 	both_send_first(self, group, 5);
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	close_untold(group, &caught);
+}
+
+static void run_in_thread(void *(*run)(void *), ls_group *group)
+{
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, run, group) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
 }
 
 /* Rank 0's other thread has done nothing but receive a message that was there. */
@@ -257,22 +268,17 @@ void a_thread_that_received_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct caught caught;
-	pthread_t thread;
 	caught_begin(&caught);
 	if (self->rank == 1)
 		send_one(group, 1, 0, 9);
 	runner_meet(self);
-	if (self->rank == 0) {
-		CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
-	}
+	if (self->rank == 0)
+		run_in_thread(receive_in_thread, group);
 	runner_meet(self);
 	send_one(group, 1, 1 - self->rank, 3);
 	runner_meet(self);
 	receive_one(group, 1 - self->rank, 3);
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	close_untold(group, &caught);
 }
 
 static void *probe_in_thread(void *argument)
@@ -289,19 +295,14 @@ void a_thread_that_probed_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct caught caught;
-	pthread_t thread;
 	caught_begin(&caught);
-	if (self->rank == 0) {
-		CHECK(pthread_create(&thread, NULL, probe_in_thread, group) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
-	}
+	if (self->rank == 0)
+		run_in_thread(probe_in_thread, group);
 	runner_meet(self);
 	send_one(group, 1, 1 - self->rank, 3);
 	runner_meet(self);
 	receive_one(group, 1 - self->rank, 3);
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	close_untold(group, &caught);
 }
 
 static void *send_in_thread(void *argument)
@@ -315,19 +316,15 @@ void a_thread_beside_the_main_one_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct caught caught;
-	pthread_t thread;
 	caught_begin(&caught);
 	if (self->rank == 0) {
-		CHECK(pthread_create(&thread, NULL, send_in_thread, group) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
+		run_in_thread(send_in_thread, group);
 	} else {
 		send_one(group, 1, 0, 9);
 	}
 	runner_meet(self);
 	receive_one(group, 1 - self->rank, self->rank == 0 ? 9 : 3);
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	close_untold(group, &caught);
 }
 
 /* Nobody has heard of rank 0's other thread yet when rank 1 receives; what rank 1 has sent is for
@@ -336,20 +333,15 @@ void a_thread_that_comes_later_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct caught caught;
-	pthread_t thread;
 	caught_begin(&caught);
 	send_one(group, 1, 1 - self->rank, self->rank == 0 ? 3 : 9);
 	runner_meet(self);
 	if (self->rank == 1)
 		receive_one(group, 0, 3);
 	runner_meet(self);
-	if (self->rank == 0) {
-		CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
-	}
-	const char *text = caught_end(&caught);
-	CHECK_THAT(!*text, "this was said: %s", text);
-	ls_group_close(group);
+	if (self->rank == 0)
+		run_in_thread(receive_in_thread, group);
+	close_untold(group, &caught);
 }
 
 /* Both send several, and then receive as many. Rank 0 is the last that receives its first. */

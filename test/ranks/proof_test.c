@@ -233,11 +233,11 @@ void the_main_thread_may_call(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* It waits for the other thread's end, and nothing but that can wake it. */
-void the_main_thread_is_dormant(struct runner_rank *self)
+/* Each rank waits for the other. The thread of rank 0 that has made no call waits for the end of the
+ * one that has. Closes the group. */
+static void wait_in_a_cycle(struct runner_rank *self, ls_group *group)
 {
 	int32_t value;
-	ls_group *group = open_in_a_thread(self);
 	if (self->rank == 0) {
 		struct asking asking = {group, LS_DEADLOCK};
 		pthread_t thread;
@@ -248,6 +248,12 @@ void the_main_thread_is_dormant(struct runner_rank *self)
 	}
 	runner_meet(self);
 	ls_group_close(group);
+}
+
+/* It waits for the other thread's end, and nothing but that can wake it. */
+void the_main_thread_is_dormant(struct runner_rank *self)
+{
+	wait_in_a_cycle(self, open_in_a_thread(self));
 }
 
 static void *compute_and_send(void *argument)
@@ -288,18 +294,7 @@ void a_thread_that_runs_may_call(struct runner_rank *self)
 /* It is outside, and can only be woken by the end of a thread that waits for rank 1. */
 void who_joins_is_dormant(struct runner_rank *self)
 {
-	int32_t value;
-	ls_group *group = runner_open(self);
-	if (self->rank == 0) {
-		struct asking asking = {group, LS_DEADLOCK};
-		pthread_t thread;
-		CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
-		pthread_join(thread, NULL);
-	} else {
-		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
-	}
-	runner_meet(self);
-	ls_group_close(group);
+	wait_in_a_cycle(self, runner_open(self));
 }
 
 static void *ask_any(void *argument)
