@@ -48,13 +48,17 @@ enum wait_segment {
 	 * another host, the result is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 	/* Memory of the waiting process that a device stores, behind other work of a stream.
-	 * `offset` is the trace record of the operation that it belongs to, 0 if it has none; or
-	 * WAIT_DEVICE_BROKEN: it tells that the device is broken, which no wait expects. No other
-	 * process can read it. What a proof knows of it comes from the records of operations in
-	 * front of it on the stream (diagnose/streams.c). */
+	 * `offset` is the trace record of the operation that it belongs to, 0 if it has none. With
+	 * WAIT_DEVICE_PUT, a thread stores it that has put this operation on its stream. Or
+	 * WAIT_DEVICE_BROKEN: it tells that the device is broken, which no wait expects. Or
+	 * WAIT_DEVICE_ROOM: other threads of the rank may make room in the stream's queue. No
+	 * other process can read it. What a proof knows of it comes from the records of
+	 * operations in front of it on the stream (diagnose/streams.c). */
 	WAIT_SEGMENT_DEVICE = 4,
 };
 #define WAIT_DEVICE_BROKEN UINT64_MAX
+#define WAIT_DEVICE_ROOM (UINT64_MAX - 1)
+#define WAIT_DEVICE_PUT (UINT64_C(1) << 63)
 
 /* One awaited word, as flat data. Its condition holds once (int64_t)(word - value) >= 0: awaited
  * words only grow. */

@@ -32,6 +32,22 @@ static void select_record(struct selection *selection, uint64_t index)
 	selection->count++;
 }
 
+/* The operations in which the thread waits: its own, and those whose words a device stores. */
+static void select_waited_in(const struct trace_view *trace, const struct diagnose_thread *thread,
+			     struct selection *out)
+{
+	struct trace_record record;
+	uint32_t step;
+	if (thread->wait.state == WAIT_OUTSIDE)
+		return;
+	if (trace_read(trace, thread->wait.record, &record, &step))
+		select_record(out, record.index);
+	for (uint32_t i = 0; i < thread->wait.edge_count; i++)
+		if (thread->wait.edges[i].segment == WAIT_SEGMENT_DEVICE &&
+		    trace_read(trace, thread->wait.edges[i].offset, &record, &step))
+			select_record(out, record.index);
+}
+
 static void select_records(const struct trace_view *trace, const struct diagnose_rank *rank,
 			   struct selection *out)
 {
@@ -42,9 +58,7 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 	struct trace_record record;
 	uint32_t step;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
-		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
-		    trace_read(trace, rank->threads[i].wait.record, &record, &step))
-			select_record(out, record.index);
+		select_waited_in(trace, &rank->threads[i], out);
 	/* This goes by place and not by index: a running record keeps its place, however old it is.
 	 * It skips places that have never been written: to read them takes most of a look's
 	 * time. */

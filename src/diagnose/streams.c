@@ -7,7 +7,11 @@
  *
  * This is sound: the records are read after the words, so an operation that they show as not
  * complete was not complete when its words had not come, and nothing behind it had been done. What
- * the program itself has put on the stream can make the stream wait longer, and never less. */
+ * the program itself has put on the stream can make the stream wait longer, and never less.
+ *
+ * A thread that waits for room in a queue goes on when any of the streams of that queue has done
+ * the first thing that it has there. Its own operation is put on the stream after that, so threads
+ * that wait for that operation wait for the same. */
 #include <string.h>
 
 #include "base/seqlock.h"
@@ -275,27 +279,98 @@ static bool any_group_may_end(const struct diagnose_source *const *by_rank,
 	return false;
 }
 
+static void follow(struct diagnose_thread *thread, uint32_t i, const struct words *words)
+{
+	if (thread->wait.edges[i].record == WAIT_RECORD_OTHERS)
+		follow_others(thread, i, words);
+	else if (!words->fails)
+		(void)replace_edge(thread, i, words);
+}
+
+/* A word that a proof leaves out: it asks for all threads of the rank, so also for those that make
+ * room. */
+static bool is_left_out(const struct wait_edge *edge)
+{
+	return edge->segment == WAIT_SEGMENT_DEVICE &&
+	       (edge->offset == WAIT_DEVICE_BROKEN || edge->offset == WAIT_DEVICE_ROOM);
+}
+
+/* Whether the thread has another word of its own. Without one it would not count as waiting. */
+static bool has_other_words(const struct diagnose_thread *thread)
+{
+	for (uint32_t i = 0; i < thread->wait.edge_count; i++)
+		if (thread->wait.edges[i].record != WAIT_RECORD_OTHERS &&
+		    !is_left_out(&thread->wait.edges[i]))
+			return true;
+	return false;
+}
+
+/* Words that the device stores. Returns whether the thread waits for room in a queue. */
+static bool follow_device(const struct diagnose_source *const *by_rank,
+			  const struct diagnose_snapshot *job, struct diagnose_rank *rank,
+			  struct diagnose_thread *thread)
+{
+	bool launches = false, may_leave_out = has_other_words(thread);
+	for (uint32_t i = thread->wait.edge_count; i-- > 0;) {
+		const struct wait_edge edge = thread->wait.edges[i];
+		struct words words;
+		if (edge.segment != WAIT_SEGMENT_DEVICE)
+			continue;
+		launches |= edge.offset == WAIT_DEVICE_ROOM;
+		if (is_left_out(&edge) && (may_leave_out || edge.record == WAIT_RECORD_OTHERS))
+			remove_edge(thread, i);
+		if (edge.offset & WAIT_DEVICE_PUT) /* also those two */
+			continue;
+		find_words(job, rank, edge.offset, &words);
+		words.fails |= any_group_may_end(by_rank, job, rank, words.seen);
+		if (!words.fails)
+			follow(thread, i, &words);
+	}
+	return launches;
+}
+
+/* What the thread waits for that is to put the operation on its stream: room in the queue. Before
+ * that the device stores no word of this operation. launchers: bit t, thread t waits for room. */
+static void find_words_of_launch(const struct diagnose_rank *rank, uint64_t index,
+				 uint32_t launchers, struct words *words)
+{
+	const struct diagnose_record *op = find_running(rank, index);
+	*words = (struct words){.fails = true};
+	if (!op || op->record.stream & TRACE_LAUNCHED)
+		return;
+	for (; launchers; launchers &= launchers - 1) {
+		const struct diagnose_thread *thread = &rank->threads[__builtin_ctz(launchers)];
+		const struct wait_slot_body *wait = &thread->wait;
+		if (wait->record != index || wait->edge_count == 0)
+			continue;
+		*words = (struct words){.any = wait->edges[0].alternative == 0};
+		for (uint32_t i = 0; i < wait->edge_count; i++) {
+			words->edges[words->count++] = wait->edges[i];
+			words->fails |= !(thread->behind >> i & 1) ||
+					wait->edges[i].alternative != wait->edges[0].alternative;
+		}
+		return;
+	}
+}
+
 void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
 			     struct diagnose_snapshot *job, int r)
 {
 	struct diagnose_rank *rank = &job->ranks[r];
+	uint32_t launchers = 0;
+	for (uint32_t t = 0; t < rank->thread_count; t++)
+		if (follow_device(by_rank, job, rank, &rank->threads[t]))
+			launchers |= UINT32_C(1) << t;
 	for (uint32_t t = 0; t < rank->thread_count; t++) {
 		struct diagnose_thread *thread = &rank->threads[t];
 		for (uint32_t i = thread->wait.edge_count; i-- > 0;) {
-			const struct wait_edge edge = thread->wait.edges[i];
-			if (edge.segment != WAIT_SEGMENT_DEVICE)
-				continue;
-			if (edge.offset == WAIT_DEVICE_BROKEN) {
-				remove_edge(thread, i);
-				continue;
-			}
+			const struct wait_edge *edge = &thread->wait.edges[i];
 			struct words words;
-			find_words(job, rank, edge.offset, &words);
-			words.fails |= any_group_may_end(by_rank, job, rank, words.seen);
-			if (edge.record == WAIT_RECORD_OTHERS)
-				follow_others(thread, i, &words);
-			else if (!words.fails)
-				(void)replace_edge(thread, i, &words);
+			if (edge->segment != WAIT_SEGMENT_DEVICE)
+				continue;
+			find_words_of_launch(rank, edge->offset & ~WAIT_DEVICE_PUT, launchers,
+					     &words);
+			follow(thread, i, &words);
 		}
 	}
 }

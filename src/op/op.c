@@ -40,12 +40,12 @@ void op_add_private_word(struct op *op, const _Atomic uint64_t *word, uint64_t v
 	};
 }
 
-void op_add_device_word(struct op *op, const _Atomic uint64_t *word, uint64_t value, uint64_t record)
+void op_add_device_word(struct op *op, const _Atomic uint64_t *word, uint64_t value, uint64_t offset)
 {
 	op->words[op->word_count++] = (struct wait_word){
 		.word = word,
 		.edge = {.value = value,
-			 .offset = record,
+			 .offset = offset,
 			 .owner = -1,
 			 .peer = -1,
 			 .segment = WAIT_SEGMENT_DEVICE},

@@ -174,9 +174,9 @@ bool op_alloc_block(struct memory *memory, struct op *op, uint64_t bytes, void *
 /* Makes the operation wait for one more word, which only this process can read; at most
  * RANKS_WORLD_MAX. */
 void op_add_private_word(struct op *op, const _Atomic uint64_t *word, uint64_t value);
-/* The same for a word that a device stores (WAIT_SEGMENT_DEVICE), behind a stream: `record` is that
- * of the operation, or WAIT_DEVICE_BROKEN. */
+/* The same for a word that a device stores behind a stream, or that belongs to the launch. offset:
+ * as WAIT_SEGMENT_DEVICE says. */
 void op_add_device_word(struct op *op, const _Atomic uint64_t *word, uint64_t value,
-			uint64_t record);
+			uint64_t offset);
 
 #endif

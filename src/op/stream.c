@@ -146,9 +146,12 @@ static struct wait_word over_word(const struct op *op)
 {
 	const struct op_stream *stream = &op->stream;
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
-	struct wait_word over = {
-		.word = &stream->words->launched,
-		.edge = {.value = 1, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
+	struct wait_word over = {.word = &stream->words->launched,
+				 .edge = {.value = 1,
+					  .offset = op->record | WAIT_DEVICE_PUT,
+					  .owner = -1,
+					  .peer = -1,
+					  .segment = WAIT_SEGMENT_DEVICE}};
 	if (!launched)
 		return over;
 	if (atomic_load(&stream->driver->broken) != 0) {
@@ -161,7 +164,6 @@ static struct wait_word over_word(const struct op *op)
 	} else {
 		return over;
 	}
-	over.edge.segment = WAIT_SEGMENT_DEVICE;
 	over.edge.offset = over.word == &stream->driver->broken ? WAIT_DEVICE_BROKEN : op->record;
 	return over;
 }
@@ -214,7 +216,7 @@ enum op_progress op_stream_fetched(struct op *op)
 	if (launched)
 		op_add_device_word(op, &stream->driver->broken, 1, WAIT_DEVICE_BROKEN);
 	else
-		op_add_private_word(op, &stream->words->launched, 1);
+		op_add_device_word(op, &stream->words->launched, 1, op->record | WAIT_DEVICE_PUT);
 	return OP_BLOCKED;
 }
 

@@ -3,6 +3,8 @@
  * in which threads launch on it. The rules are in launch.h. */
 #include "pool/launch.h"
 
+#include <stdlib.h>
+
 #include "base/messages.h"
 #include "pool/pool_private.h"
 #include "trace/trace.h"
@@ -43,6 +45,8 @@ static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 	struct pool_launch_stream *launched = find_stream(pool, stream);
 	if (launched && !launched->inflight)
 		launched->inflight = pool_inflight_open(pool->options.gate, pool->options.driver);
+	if (launched && launched->inflight && !launched->records)
+		launched->records = calloc(POOL_LAUNCH_RECORDS, sizeof *launched->records);
 	if (launched && !launched->inflight)
 		launched = NULL;
 	if (launched) {
@@ -89,8 +93,11 @@ bool pool_launches_are_done(struct pool *pool)
 void pool_launches_close(struct pool *pool)
 {
 	for (int i = 0; i < POOL_STREAMS; i++)
-		if (pool->launch_streams[i].inflight)
+		if (pool->launch_streams[i].inflight) {
 			pool_inflight_close(pool->launch_streams[i].inflight);
+			free(pool->launch_streams[i].records);
+			pool->launch_streams[i].records = NULL;
+		}
 }
 
 /* ---- one thread at a time ---- */
@@ -144,7 +151,9 @@ ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter, void *stre
 		return LS_OUT_OF_MEMORY;
 	ls_status status = claim_stream(launched, waiter, deadline_ns);
 	if (status == LS_OK)
-		*out = (struct pool_launch){.launched = launched};
+		*out = (struct pool_launch){.launched = launched,
+					    .recent = &launched->recent,
+					    .follows = &launched->follows};
 	else
 		leave_stream(pool, launched);
 	return status;
@@ -158,11 +167,11 @@ void pool_launch_unclaim(struct pool *pool, const struct pool_launch *launch)
 
 /* No launch is open while this thread waits for room. */
 ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t deadline_ns,
-			    struct pool_launch *launch)
+			    const struct pool_launch_op *op, struct pool_launch *launch)
 {
 	struct pool_launch_stream *launched = launch->launched;
 	uint64_t number;
-	ls_status status = pool_queue_issue(pool, launched, waiter, deadline_ns, &number);
+	ls_status status = pool_queue_issue(pool, launched, waiter, deadline_ns, op, &number);
 	if (status == LS_OK) {
 		status = open_gate(pool, waiter, deadline_ns);
 		if (status != LS_OK) {
@@ -177,8 +186,6 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 	lock_pool_acquire(&pool->lock);
 	launch->has_room = pool_queue_is_certain(&launched->queue);
 	lock_pool_release(&pool->lock);
-	launch->recent = &launched->recent;
-	launch->follows = &launched->follows;
 	launch->done = &launched->inflight->done;
 	launch->number = number;
 	return LS_OK;

@@ -33,11 +33,20 @@ struct pool_launch_stream; /* a stream that launches have been put behind */
 
 enum { POOL_LAUNCH_ENTRIES = 5 }; /* calls of the driver between begin and end, at most */
 
+/* For which operation a thread launches, as its waits show it. */
+struct pool_launch_op {
+	struct trace *trace; /* of its rank; NULL: no operation is shown */
+	uint64_t record;
+	uint32_t group;
+	bool is_put; /* it is put on the stream itself; false: the stream is to follow it */
+	bool has_own_limit;
+};
+
 struct pool_launch {
 	struct pool_launch_stream *launched;
 	bool has_room; /* for all entries, whether or not they can be done */
-	/* For the caller: the trace record of what it has put on the stream last; 0: nothing yet,
-	 * or the stream has been forgotten since. */
+	/* For the caller, from the claim on: the trace record of what it has put on the stream
+	 * last; 0: nothing yet, or the stream has been forgotten since. */
 	_Atomic uint64_t *recent;
 	/* The same of the operation on another stream that this stream waits for since then. */
 	_Atomic uint64_t *follows;
@@ -58,8 +67,8 @@ LS_CHECKED ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter,
  * queue has no room. Errors: LS_TIMED_OUT and what else ends a wait. Then nothing has begun, and
  * the claim is given up. */
 LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter,
-				       uint64_t deadline_ns, struct pool_launch *launch)
-	LOCK_AVOIDS_ALL;
+				       uint64_t deadline_ns, const struct pool_launch_op *op,
+				       struct pool_launch *launch) LOCK_AVOIDS_ALL;
 /* Gives up a claim without a launch. */
 void pool_launch_unclaim(struct pool *pool, const struct pool_launch *launch) LOCK_AVOIDS_ALL;
 /* stored: the store has been enqueued on the stream. Otherwise the number is never stored. */

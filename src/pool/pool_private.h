@@ -20,6 +20,8 @@ enum {
 	POOL_SLACK_BYTES = 8 << 20, /* bytes that may be reserved beyond the peak in any case */
 };
 
+enum { POOL_LAUNCH_RECORDS = 256 }; /* more than queues have of launches in flight */
+
 enum pool_state { POOL_LIVE, POOL_CACHED, POOL_PENDING };
 
 /* A stream that used the block. The block is pending until the stream has reached `number`. */
@@ -88,6 +90,9 @@ struct pool_launch_stream {
 	uint32_t users;                 /* under the lock: threads between claim and end */
 	uint32_t user_tid;              /* under the lock: the last one that came */
 	struct pool_inflight *inflight; /* NULL: no stream has used this place yet */
+	/* Under the lock: of the newest launches, at the number's remainder, the trace record of
+	 * what was put on the stream, 0: not known. NULL: no memory for that. */
+	uint64_t *records;
 	/* raised when a thread claims the stream to launch on it, and when the claim ends; odd in
 	 * between */
 	_Atomic uint64_t claims;
@@ -236,9 +241,11 @@ static inline bool pool_queue_is_certain(const struct driver_queue *queue)
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
 /* The number of the next launch on this stream, once its queue has room for it. Whoever takes a
- * number has the room. Errors: LS_TIMED_OUT and what else ends a wait. */
+ * number has the room. The wait is shown as one of `op`, and with what is first on each stream of
+ * the queue. Errors: LS_TIMED_OUT and what else ends a wait. */
 LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stream *launched,
-				      struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
+				      struct waiter *waiter, uint64_t deadline_ns,
+				      const struct pool_launch_op *op, uint64_t *number)
 	LOCK_AVOIDS_ALL;
 
 /* ---- launch.c ---- */

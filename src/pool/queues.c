@@ -4,6 +4,7 @@
  * copies. */
 #include "base/clock.h"
 #include "pool/pool_private.h"
+#include "trace/trace.h"
 
 void pool_queue_find(const struct pool *pool, const void *handle, struct driver_queue *out)
 {
@@ -50,25 +51,48 @@ bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *que
 enum { WORDS = 2 + 2 * POOL_STREAMS };
 
 static bool issue_number(struct pool *pool, const struct pool_launch_stream *launched,
-			 uint64_t *number)
+			 const struct pool_launch_op *op, uint64_t *number)
 {
 	lock_pool_acquire(&pool->lock);
 	uint64_t spare = launched->queue.depth / 8;
 	bool has_room = pool_queue_has_room(pool, &launched->queue, POOL_LAUNCH_ENTRIES + spare);
-	if (has_room)
+	if (has_room) {
 		*number = pool_gate_issue(launched->inflight);
+		/* If a launch fails without this record, its room comes back and no proof knows
+		 * it. The failure of an operation is seen in its group. */
+		if (launched->records)
+			launched->records[*number % POOL_LAUNCH_RECORDS] =
+				op->is_put ? op->record : 0;
+	}
 	lock_pool_release(&pool->lock);
 	return has_room;
 }
 
-static int add_word(struct wait_word *words, int count, const _Atomic uint64_t *word, uint64_t value)
+/* What was launched on the stream with this number, which is not done; 0: unknown. */
+static uint64_t record_of(const struct pool_launch_stream *launched, uint64_t number)
+	LOCK_REQUIRES(pool)
 {
-	words[count] =
-		(struct wait_word){.word = word, .edge = {.value = value, .owner = -1, .peer = -1}};
+	uint64_t newer = atomic_load(&launched->inflight->issued) - number;
+	return launched->records && newer < POOL_LAUNCH_RECORDS
+		       ? launched->records[number % POOL_LAUNCH_RECORDS]
+		       : 0;
+}
+
+/* offset: as WAIT_SEGMENT_DEVICE says. */
+static int add_word(struct wait_word *words, int count, const _Atomic uint64_t *word,
+		    uint64_t value, uint64_t offset)
+{
+	words[count] = (struct wait_word){.word = word,
+					  .edge = {.value = value,
+						   .offset = offset,
+						   .owner = -1,
+						   .peer = -1,
+						   .segment = WAIT_SEGMENT_DEVICE}};
 	return count + 1;
 }
 
-/* The words that the device stores when something in the queue is done. */
+/* The words that the device stores when something in the queue is done. No record says what a mark
+ * is behind. */
 static int add_words(struct pool *pool, const struct pool_launch_stream *mine,
 		     struct wait_word *words, int count)
 {
@@ -81,39 +105,47 @@ static int add_words(struct pool *pool, const struct pool_launch_stream *mine,
 		if (launched->inflight && launched->queue.id == id) {
 			done = atomic_load(&launched->inflight->done);
 			if (done < atomic_load(&launched->inflight->issued))
-				count = add_word(words, count, &launched->inflight->done, done + 1);
+				count = add_word(words, count, &launched->inflight->done, done + 1,
+						 record_of(launched, done + 1));
 		}
 		done = atomic_load(&stream->done);
 		if (i < pool->stream_count && stream->queue.id == id && done < stream->issued)
-			count = add_word(words, count, &stream->done, done + 1);
+			count = add_word(words, count, &stream->done, done + 1, 0);
 	}
 	lock_pool_release(&pool->lock);
-	return add_word(words, count, &pool->options.driver->broken, 1);
+	return add_word(words, count, &pool->options.driver->broken, 1, WAIT_DEVICE_BROKEN);
 }
 
 ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stream *launched,
-			   struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
+			   struct waiter *waiter, uint64_t deadline_ns,
+			   const struct pool_launch_op *op, uint64_t *number)
 {
 	struct pool_gate *gate = pool->options.gate;
 	struct pool_waiting waiting;
 	struct wait_word words[WORDS];
 	ls_status status = LS_OK;
 	uint64_t since_ns = 0;
-	bool has_room = issue_number(pool, launched, number);
+	bool has_room = issue_number(pool, launched, op, number);
 	int peer;
+	if (!has_room && op->trace && op->is_put)
+		trace_stream(op->trace, op->record, TRACE_NO_ROOM);
 	while (!has_room && (status == LS_OK || status == LS_INTERRUPTED)) {
 		since_ns = since_ns ? since_ns : clock_now_ns();
 		pool_gate_wait_begin(gate, &waiting, waiter->bell);
 		/* The gate tells of launches that took a number, but were not put into the
 		 * queue. */
 		pool_gate_words(gate, words, 1);
+		words[0].edge.segment = WAIT_SEGMENT_DEVICE;
+		words[0].edge.offset = WAIT_DEVICE_ROOM;
 		struct wait_call call = {.words = words,
 					 .count = add_words(pool, launched, words, 1),
 					 .any = true,
+					 .has_own_limit = op->has_own_limit,
 					 .since_ns = since_ns,
 					 .deadline_ns = deadline_ns,
-					 .foreign = "a launch (waiting for room in its queue)"};
-		has_room = issue_number(pool, launched, number);
+					 .group = op->group,
+					 .record = op->record};
+		has_room = issue_number(pool, launched, op, number);
 		if (!has_room)
 			status = wait_words(waiter, &call, &peer);
 		pool_gate_wait_end(gate, &waiting);

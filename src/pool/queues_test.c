@@ -23,12 +23,16 @@ static struct device *begin(uint32_t entries)
 	return device;
 }
 
+static const struct pool_launch_op shown_nowhere = {.trace = NULL};
+
 /* With a time limit that has passed. */
 static ls_status try_launch(struct device *device, int stream, struct pool_launch *out)
 {
 	ls_status status =
 		pool_launch_claim(device->pool, &device->waiter, &device->streams[stream], 1, out);
-	return status == LS_OK ? pool_launch_begin(device->pool, &device->waiter, 1, out) : status;
+	return status == LS_OK
+		       ? pool_launch_begin(device->pool, &device->waiter, 1, &shown_nowhere, out)
+		       : status;
 }
 
 /* Behind the stream until device_run. */
@@ -75,7 +79,9 @@ static void *launch_second(void *argument)
 	assert_int_equal(pool_launch_claim(device->pool, &device->waiter, &device->streams[1],
 					   limit, &launch),
 			 LS_OK);
-	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, limit, &launch), LS_OK);
+	assert_int_equal(
+		pool_launch_begin(device->pool, &device->waiter, limit, &shown_nowhere, &launch),
+		LS_OK);
 	pool_launch_end(device->pool, &launch, false);
 	return NULL;
 }
@@ -133,7 +139,7 @@ static ls_status launch_idle(struct device *device, struct pool *pool, int strea
 	void *handle = &device->idle[stream];
 	ls_status status = pool_launch_claim(pool, &device->waiter, handle, 1, &launch);
 	if (status == LS_OK)
-		status = pool_launch_begin(pool, &device->waiter, 1, &launch);
+		status = pool_launch_begin(pool, &device->waiter, 1, &shown_nowhere, &launch);
 	if (status != LS_OK)
 		return status;
 	assert_int_equal(device->ops.store(&device->driver, handle, launch.done, launch.number),
@@ -198,7 +204,8 @@ static void a_thread_that_launches_is_found(void **state)
 		LS_OK);
 	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
 	assert_string_equal(call, "a call that enqueues work on a stream");
-	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &launch), LS_OK);
+	assert_int_equal(
+		pool_launch_begin(device->pool, &device->waiter, 1, &shown_nowhere, &launch), LS_OK);
 	assert_int_equal(pool_find_caller(device->pool, &call), trace_thread_id());
 	end_launch(device, 0, &launch);
 	assert_int_equal(pool_find_caller(device->pool, &call), 0);
@@ -225,7 +232,8 @@ static void what_was_put_there_last(void **state)
 		assert_int_equal(pool_launch_claim(device->pool, &device->waiter, &device->idle[i],
 						   1, &launch),
 				 LS_OK);
-		assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &launch),
+		assert_int_equal(pool_launch_begin(device->pool, &device->waiter, 1, &shown_nowhere,
+						   &launch),
 				 LS_OK);
 		assert_int_equal(atomic_load(launch.recent), 0);
 		pool_launch_end(device->pool, &launch, false);

@@ -177,12 +177,21 @@ ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 			pool_launch_unclaim(pool, launch);
 		return op->callback ? LS_OK : progress_op_fail(op, LS_ABORTED, -1, NULL);
 	}
-	if (status == LS_OK)
-		status = pool_launch_begin(pool, &op->group->waiter,
-					   clock_deadline_ns(op->timeout_ms), launch);
+	const struct pool_launch_op shown = {.trace = op->group->engine.trace,
+					     .record = op->base.record,
+					     .group = op->group->id,
+					     .is_put = true,
+					     .has_own_limit = op->has_own_limit};
+	/* While the thread waits for room, others see behind what the operation will be. */
 	if (status == LS_OK) {
-		trace_behind(op->group->engine.trace, op->base.record,
-			     atomic_exchange(launch->recent, op->base.record),
+		trace_behind(shown.trace, shown.record, atomic_load(launch->recent),
+			     atomic_load(launch->follows));
+		status = pool_launch_begin(pool, &op->group->waiter,
+					   clock_deadline_ns(op->timeout_ms), &shown, launch);
+	}
+	if (status == LS_OK) {
+		trace_behind(shown.trace, shown.record,
+			     atomic_exchange(launch->recent, shown.record),
 			     atomic_exchange(launch->follows, 0));
 		status = put_behind(op, launch, &stored);
 		pool_launch_end(pool, launch, stored);
@@ -229,9 +238,11 @@ ls_status progress_stream_follow(const struct ls_request *op, void *stream)
 	struct pool_launch launch;
 	status = pool_launch_claim(world->device->pool, &op->group->waiter, stream, deadline_ns,
 				   &launch);
+	const struct pool_launch_op shown = {
+		.trace = op->group->engine.trace, .record = op->base.record, .group = op->group->id};
 	if (status == LS_OK)
 		status = pool_launch_begin(world->device->pool, &op->group->waiter, deadline_ns,
-					   &launch);
+					   &shown, &launch);
 	if (status != LS_OK)
 		return status;
 	if (!launch.has_room)

@@ -61,9 +61,11 @@ const char *trace_stream_clause(const struct trace_record *record)
 		return "";
 	if (record->state != TRACE_RUNNING)
 		return ", on a stream";
+	if (!(seen & (TRACE_ARRIVED | TRACE_REACHED | TRACE_LAUNCHED)))
+		return seen & TRACE_NO_ROOM ? ", for which the queue of its stream had no room"
+					    : ", which is being enqueued on its stream";
 	return seen & TRACE_ARRIVED         ? ", whose result its stream has not taken yet"
 	       : seen & TRACE_REACHED       ? ", on a stream"
-	       : !(seen & TRACE_LAUNCHED)   ? ", which is being enqueued on its stream"
 	       : record->kind == TRACE_RECV ? ", on a stream"
 					    : ", to which its stream has not come yet";
 }

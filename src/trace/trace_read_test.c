@@ -370,6 +370,10 @@ static void words_of_streams(void **state)
 		const char *word, *clause;
 	} cases[] = {
 		{TRACE_ON_STREAM, TRACE_SEND, "called", ", which is being enqueued on its stream"},
+		{TRACE_ON_STREAM | TRACE_NO_ROOM, TRACE_SEND, "called",
+		 ", for which the queue of its stream had no room"},
+		{LAUNCHED | TRACE_NO_ROOM, TRACE_SEND, "launched",
+		 ", to which its stream has not come yet"},
 		{LAUNCHED, TRACE_SEND, "launched", ", to which its stream has not come yet"},
 		{LAUNCHED, TRACE_RECV, "launched", ", on a stream"},
 		{LAUNCHED | TRACE_REACHED, TRACE_BARRIER, "reached", ", on a stream"},

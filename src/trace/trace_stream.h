@@ -10,6 +10,7 @@ enum trace_stream {
 	TRACE_REACHED = 4,  /* the stream has copied what this rank gives; not of a receive */
 	TRACE_ARRIVED = 8,  /* the result is in host memory, for the stream to copy */
 	TRACE_LET_GO = 16,  /* it has been given up, and the stream does not wait for it */
+	TRACE_NO_ROOM = 32, /* before it is enqueued, it waits for room in the stream's queue */
 };
 struct trace_record;
 

@@ -226,6 +226,66 @@ static void narrow(struct self *self)
 	is_told(order[0], "ranks 0 and 1 wait for each other and can never go on");
 }
 
+/* The call itself waits until there is room in the queue, which two operations of the first group
+ * fill. stream: where the second of them is. */
+static void fill(struct self *self, int stream)
+{
+	ls_group *order[2];
+	ls_request *ops[2], *late = NULL;
+	struct ls_call_options options = {
+		.size = sizeof options, .stream = self->streams[stream], .request = &late};
+	own_order(self, order);
+	ops[0] = reduce(self, order[0], 0, 0);
+	ops[1] = reduce(self, order[0], stream, 0);
+	/* When the first group fails there is room, perhaps before this call is told that its own
+	 * group has failed, too. */
+	ls_status status =
+		ls_allreduce(order[1], self->in, self->out, 1, LS_FLOAT32, LS_SUM, &options);
+	if (status == LS_OK)
+		ends(late, LS_DEADLOCK);
+	else
+		MUST(status == LS_DEADLOCK && !late);
+	is_told(order[1], "ranks 0 and 1 wait for each other and can never go on");
+	ends(ops[0], LS_DEADLOCK);
+	ends(ops[1], LS_DEADLOCK);
+}
+
+static void full(struct self *self)
+{
+	fill(self, 0);
+}
+
+/* Two streams have one queue, and what comes next is of another stream than the first one. */
+static void shared(struct self *self)
+{
+	fill(self, 1);
+}
+
+/* The device of rank 1 is busy with a kernel, which holds up the queue. */
+static void busy(struct self *self)
+{
+	static const struct sim_kernel spins = {"spin", spin}, ends_spin = {"end", end_spin};
+	_Atomic uint64_t *argument = &self->ends_kernel;
+	struct ls_call_options options = {
+		.size = sizeof options, .stream = self->streams[0], .timeout_ms = SOON_MS};
+	ls_request *ops[2];
+	if (self->rank == 1)
+		MUST(sim_launch(self->streams[0], &spins, &argument, sizeof argument) == SIM_OK);
+	for (int i = 0; i < 2; i++)
+		ops[i] = reduce(self, self->first, self->rank - 1, 0);
+	if (self->rank == 0) {
+		ends(reduce(self, self->second, -1, 2 * SOON_MS), LS_TIMED_OUT);
+	} else {
+		MUST(ls_allreduce(self->second, self->in, self->out, 1, LS_FLOAT32, LS_SUM,
+				  &options) == LS_TIMED_OUT);
+		MUST(sim_launch(self->streams[1], &ends_spin, &argument, sizeof argument) == SIM_OK);
+	}
+	is_told(self->second, "rank 1 is elsewhere (");
+	is_told(self->second, ", for which the queue of its stream had no room");
+	for (int i = 0; i < 2; i++)
+		ends(ops[i], LS_OK);
+}
+
 /* ---- */
 
 static const struct {
@@ -240,7 +300,10 @@ static const struct {
 	      {"limited", limited, "sim:0"},
 	      {"kernel", kernel, "sim:0"},
 	      {"joined", joined, "sim:0"},
-	      {"narrow", narrow, "sim:0,queues=1,depth=4"}};
+	      {"narrow", narrow, "sim:0,queues=1,depth=4"},
+	      {"full", full, "sim:0,queues=1,depth=16"},
+	      {"shared", shared, "sim:0,queues=1,depth=16"},
+	      {"busy", busy, "sim:0,queues=2,depth=16"}};
 enum { SCENES = sizeof scenes / sizeof scenes[0] };
 
 int main(int argc, char **argv)
