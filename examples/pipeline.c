@@ -244,7 +244,7 @@ static int by_size(const void *left, const void *right)
 	return (*a > *b) - (*a < *b);
 }
 
-/* Who is to blame, as every rank is told. */
+/* Prints which rank is at fault, as ls_group_failure tells every rank. */
 static bool stopped(struct pipeline *p, int number, ls_status status)
 {
 	struct ls_failure failure = {.size = sizeof failure, .rank = -1};

@@ -130,7 +130,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Who computed longest in this epoch, and how many times the median. */
+/* Finds the rank that computed longest in this epoch, and how many times the median it took. */
 static bool find_slowest(struct training *t, int *rank, double *factor)
 {
 	double busy[128] = {0}, sorted[128];

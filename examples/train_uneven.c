@@ -81,8 +81,8 @@ static bool train_batches(struct training *t, size_t batches, double *loss)
 		status = ls_ddp_join_end(t->ddp, &last);
 	if (failed(t->group, "a step of training", status))
 		return false;
-	/* Whoever ran out early has missed updates: parameters were taken over, and this belongs to
-	 * them. */
+	/* Ranks that ran out of batches early have missed updates. ls_ddp_join_end has given them
+	 * the parameters of rank `last`; the optimizer's state belongs to these. */
 	status = ls_broadcast(t->group, t->velocity, t->velocity, MLP_PARAMETERS, REAL_DTYPE, last,
 			      NULL);
 	return !failed(t->group, "broadcast of the optimizer's state", status);

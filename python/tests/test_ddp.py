@@ -158,7 +158,7 @@ def test_built_in_hooks_with_check(ranks, name, tolerance):
 
 
 def uneven(divide_by_initial_world_size, hook=None):
-    """Ranks have 2, 3, … batches; who has none left follows the others, and averages are of all or of those that go on."""
+    """Ranks have 2, 3, … batches; a rank that has none left follows the others, and averages are of all or of those that go on."""
     model = DDP(seeded(Model))
     if hook is not None:
         model._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, hook))

@@ -109,7 +109,7 @@ def test_gpt_differs_where_losses_differ():
     assert "THE LOSSES DIFFER: 0.0000200, difference 2.0e-05" in ended.text
 
 
-# Exception, who survives, and what each of them is told; places are lines of the script.
+# Exception, the ranks that survive, and what each of them is told; places are lines of the script.
 FAULTS = {
     "leave": ("PeerLeft", [0], r"rank 1 finished after all-reduce #9 while rank 0 waits in all-reduce #10"),
     "killed": ("PeerDied", [0], r"rank 1 \(pid \d+\) (was killed by SIGKILL \(9\)|died of an unknown cause) after "),

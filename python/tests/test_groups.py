@@ -159,7 +159,7 @@ def test_a_rank_that_does_not_come(ranks, tmp_path):
 
 
 def subsets():
-    """Groups of some ranks, in their own order; who is no member has no part."""
+    """Groups of some ranks, in their own order; a rank that is no member has no part."""
     results = []
     for members in ([0, 1], [1, 2], [2, 0, 1], [1]):
         group = dist.new_group(members)

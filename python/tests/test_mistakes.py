@@ -200,7 +200,7 @@ dist.destroy_process_group()
 
 
 def test_new_groups_of_different_ranks(tmp_path):
-    """Who finds it sees both lines, in Python; whoever comes later is told by him, as is the one who is in one list only."""
+    """The rank that finds it sees both lines, in Python; it tells ranks that come later, and a rank that is in one list only."""
     script = Script(
         tmp_path,
         """if rank == 0:
@@ -368,7 +368,7 @@ def meeting(url=None, timeout_s=None):
 
 
 def test_a_process_fewer_than_world_size(tmp_path):
-    """Rank 0 is in PyTorch's store, which only counts; who has got through it tells more, and before the time limit."""
+    """Rank 0 is in PyTorch's store, which only counts; ranks that have got through it tell more, and before the time limit."""
     script = Script(tmp_path, "", meeting(timeout_s=SKEW_S))
     first, second = script.run(world_size=3)
     assert first.code == second.code == 1

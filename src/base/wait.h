@@ -124,7 +124,7 @@ struct wait_slot {
 	struct wait_slot_body body;
 };
 
-/* Which has the slot: none, a thread, or an item of the progress thread (below). */
+/* What has the slot: nothing, a thread, or an item of the progress thread (below). */
 enum wait_taken { WAIT_TAKEN_NOT, WAIT_TAKEN_BY_THREAD, WAIT_TAKEN_BY_ITEM };
 
 /* All wait slots of a rank. In its trace; initially zero. */
@@ -240,7 +240,7 @@ struct wait_call {
 	bool any;           /* true: one word suffices; false: all are needed */
 	bool has_own_limit; /* it may time out by itself, so it proves nothing */
 	bool partial; /* some words are left out: the wait is resumed soon, and proves nothing */
-	/* After LS_TIMED_OUT the slot still shows the call, until wait_hide, so that others who
+	/* After LS_TIMED_OUT the slot still shows the call, until wait_hide, so that ranks that
 	 * look meanwhile see what the thread has waited for in vain. */
 	bool remains_shown;
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
@@ -379,9 +379,8 @@ LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int cou
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* Whether a thread that blocks all signals, or looks at its deadline itself, continues after
- * wait_fds. It is interrupted all the same
- * when another thread calls setuid(2) or one of its relatives: then the C library sends a signal of
- * its own to all threads. */
+ * wait_fds. It is interrupted all the same when another thread calls setuid(2) or the like: then
+ * the C library sends a signal of its own to all threads. */
 static inline bool wait_fds_continues(ls_status status)
 {
 	return status == LS_OK || status == LS_TIMED_OUT || status == LS_INTERRUPTED;

@@ -56,8 +56,8 @@ static void test_success_goes_first(void **state)
 	assert_false(find_slot(fixture->shared, WAIT_OUTSIDE, &slot));
 }
 
-/* Whoever is faster, the word or the failure that the same thread stores after it: the wait
- * succeeds. */
+/* The wait succeeds, whichever it sees first: the word, or the failure that the same thread stores
+ * after it. */
 static void *store_then_fail(void *arg)
 {
 	struct fixture *fixture = arg;

@@ -43,7 +43,7 @@ static void names_differ(void **state)
 	}
 }
 
-/* Who lacks a buffer is the root's peer, and what is reduced has one length on all ranks. */
+/* Only peers of the root lack a buffer, and all ranks reduce buffers of one length. */
 static void buffers_make_sense(void **state)
 {
 	(void)state;

@@ -76,7 +76,7 @@ enum detector_kind {
 struct detector_verdict {
 	enum detector_kind kind;
 	int from, to;      /* `to` -1: none */
-	int witness;       /* of a link to this host: who hears `from`; else -1 */
+	int witness;       /* of a link to this host: the host that hears `from`; else -1 */
 	uint64_t since_ns; /* by the caller's clock: since when it is so, about */
 	/* From detector_is_unheard: for how long agents of this host have listened since, by their
 	 * slow clocks. Otherwise 0. */

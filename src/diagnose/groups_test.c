@@ -256,7 +256,7 @@ static void a_wait_about_to_end(void **state)
 	free(job);
 }
 
-/* Who can only be told from a trace: only members are missing from an operation given up. */
+/* A trace tells which ranks an operation had that was given up: only members are missing. */
 static void only_members_are_missing(void **state)
 {
 	(void)state;

@@ -69,7 +69,7 @@ static struct diagnose_snapshot *any_of_both(uint64_t needs)
 	return job;
 }
 
-/* A collective that needs one that can never go on is none that might come, whoever else it
+/* A collective that needs a rank that can never go on cannot come, whichever other ranks it
  * needs. */
 static void a_collective_among_others(void **state)
 {

@@ -131,7 +131,8 @@ static struct diagnose_thread *add_follower_of_another(struct diagnose_snapshot 
 	thread->wait.edges[thread->wait.edge_count++] = thread->wait.edges[0];
 	return thread;
 }
-/* Whoever waits for messages that another thread sees to follows none of its collectives. */
+/* A thread that waits for messages on which another thread makes progress follows none of the
+ * other's collectives. */
 static void add_rester_of_messages(struct diagnose_snapshot *job, int r)
 {
 	uint64_t index = test_call(job, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;

@@ -421,7 +421,7 @@ static void hint_of_a_collective(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	check_headline(job, &got, table[0].four);
 	assert_int_equal(got.culprit, 1);
-	hint.seq = 13; /* who saw it was ahead */
+	hint.seq = 13; /* the rank that saw it was ahead */
 	test_call(job, 0, test_allreduce(13), 1, "a.c:10");
 	got = test_judge(job, &hint);
 	assert_int_equal(got.seq, 12);

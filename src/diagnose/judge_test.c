@@ -102,7 +102,8 @@ static void gone_ranks_that_nobody_needs(void **state)
 	free(job);
 }
 
-/* Who ended because its own operation had failed is not the cause as long as another one is. */
+/* A rank that ended because its own operation had failed is not the cause if another rank can
+ * be. */
 static void first_of_several_gone(void **state)
 {
 	(void)state;

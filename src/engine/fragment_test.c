@@ -47,7 +47,7 @@ static void signals_grow_whatever_the_length(void **state)
 			assert_int_equal(op.rounds > 1, counts[i] > ENGINE_FRAGMENT_BYTES / 8);
 			check_signals(&op, 0, op.rounds < 100 ? op.rounds : 100);
 			check_signals(&op, op.rounds < 100 ? 0 : op.rounds - 100, op.rounds);
-			/* Who knows of no rounds waits for the end of the last. */
+			/* A rank that knows of no rounds waits for the end of the last one. */
 			assert_true(engine_fragment_signal(&op, op.rounds - 1,
 							   plan.plan.phase_end) == last);
 			/* All of it, and no round without elements. */

@@ -154,8 +154,8 @@ static void test_words(void **state)
 	run(words);
 }
 
-/* Who sees that a member has entered sees what it has called; members of its host also see its
- * phases. */
+/* A rank that sees that a member has entered sees what the member has called; ranks of the member's
+ * host also see its phases. */
 static void entries(struct unit *unit)
 {
 	struct transport_team *team = &unit->link->team;

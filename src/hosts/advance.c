@@ -4,8 +4,8 @@
  * (relay.c), and lets the link deliver what has arrived (mirror.c). Model: test/model/pump.pml. */
 #include "hosts/hosts_private.h"
 
-/* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
- * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
+/* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has left
+ * something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
  * thread also pushes what the link keeps back, because nobody looks again afterwards; with
  * PUSH_LONG: what it may keep long, too. CALLED, set with AGAIN: the pump sleeps until that thread
  * has stopped, which wakes it. */

@@ -144,11 +144,11 @@ const struct wait_pump *hosts_pump(const struct transport *transport);
  * nothing of the program. False: all ranks are on this host. */
 bool hosts_leave(struct transport *transport, struct wait_word *parted);
 
-/* Call before hosts_close, while no other thread uses the transport. Blocks until all
- * that this rank has stored for ranks on other hosts is on its way, even if this process is killed
- * then. Also waits until the long messages that it has sent have been received. Blocks at most
- * until deadline_ns, and not for ranks that are lost. Ends the thread of hosts_pump_start; does
- * nothing without one. */
+/* Call before hosts_close, while no other thread uses the transport. Blocks until all that this
+ * rank has stored for ranks on other hosts is on its way, even if this process is killed then. Also
+ * waits until the long messages that it has sent have been received. Blocks at most until
+ * deadline_ns, and not for ranks that are lost. Ends the thread of hosts_pump_start; does nothing
+ * without one. */
 void hosts_flush(struct transport *transport, uint64_t deadline_ns);
 
 /* Cuts rank `rank` off. This thread does it, or the thread that makes progress on the link just

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reduction and copy kernels of the processor, for host memory. Pure functions, any
- * thread, no allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that
- * results do not depend on vector width, machine or how a buffer is cut into pieces. */
+ * Reduction and copy kernels of the processor, for host memory. Pure functions, any thread, no
+ * allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that results do not
+ * depend on vector width, machine or how a buffer is cut into pieces. */
 #ifndef KERNEL_KERNEL_H
 #define KERNEL_KERNEL_H
 

@@ -64,7 +64,7 @@ static void await_parts(struct launcher_job *job, uint64_t deadline_ns)
 			continue;
 		if (status != LS_OK)
 			return;
-		/* Whoever interrupts now does not want to wait for a report. */
+		/* A user who interrupts now does not want to wait for a report. */
 		while (set.fds[0].revents &&
 		       read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
 			if (info.ssi_signo == SIGTSTP)

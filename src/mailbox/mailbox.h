@@ -79,7 +79,8 @@ bool mailbox_post_short(struct mailbox *mailbox, struct op *op);
  * still posted, and *word is the word to wait for before the next try. False: it is matched, and
  * may be complete; or it was not posted, or may match messages of any source. */
 bool mailbox_poll_receive(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
-/* After a receive with `crossed`: who would have waited for each other with longer messages. */
+/* After a receive with `crossed`: the ranks that would have waited for each other with longer
+ * messages. */
 struct ranks mailbox_crossed_ranks(struct mailbox *mailbox);
 /* Adds 1 to a word that threads change only by this function, and returns the new value. Under the
  * mailbox's biased lock, which costs less than a locked instruction. */

@@ -304,8 +304,8 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op);
 
 /* Where a piece is in a block. */
 uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
-/* Polls for about as long as the copy of a piece takes: whoever waits for a piece or for a place
- * waits about that long, if both ranks run. */
+/* Polls for about as long as the copy of a piece takes, because a rank waits about that long for a
+ * piece or for a place if both ranks run. */
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);

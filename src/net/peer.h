@@ -229,8 +229,9 @@ void net_release_sockets(struct net *net);
 /* Before the worker is made, and after: finds where UCX's TCP listens. */
 void net_note_listeners(struct net *net);
 void net_find_listener(struct net *net);
-/* Once all peers are connected: nobody can connect to UCX's TCP any more, and what strangers send
- * who have connected before, and said nothing, does not arrive. Touches no other sockets. */
+/* Call once all peers are connected. After it nobody can connect to UCX's TCP any more. What
+ * strangers send that have connected before, and said nothing, does not arrive. Touches no other
+ * sockets. */
 void net_stop_hearing(struct net *net);
 
 /* ---- send.c ---- */

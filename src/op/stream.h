@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations that a stream of the program runs in its order. The call enqueues all of an operation
- * on the stream, and nothing later. So no thread of Lockstep's enters the driver
- * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
- * operation itself runs on blocks of the arena, like any other:
+ * on the stream, and Lockstep enqueues nothing later. So no thread of Lockstep's enters the driver
+ * while others wait for that thread. pool/launch.h says why the driver does not hold the caller.
+ * The operation itself runs on blocks of the arena, like any other:
  *
  *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
  *   send         copy in ── store done

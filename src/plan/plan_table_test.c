@@ -32,8 +32,8 @@ static struct plan_table_choice choose(enum coll_id collective, uint64_t bytes, 
 	return choice;
 }
 
-/* What the default table says, in words: inline where the payload fits, else direct; who wants
- * another one gets it where it can be. */
+/* What the default table says: inline where the payload fits, else direct; a caller that wants
+ * another algorithm gets it where the collective has it. */
 static enum plan_algorithm expected(enum coll_id collective, uint64_t bytes,
 				    enum plan_algorithm wanted)
 {

@@ -8,8 +8,8 @@
 #include "pool/pool_private.h"
 
 /* How many streams have not reached their numbers. A stream may have work for any block of the
- * pool, whoever was said to use it. *gone: how many of these the program has destroyed, so that
- * nobody can tell when they have. */
+ * pool, also for one that the program has not recorded for it. *gone: how many of these streams the
+ * program has destroyed, so that nobody can tell when they have reached them. */
 static int count_unfinished(struct pool *pool, const uint64_t *numbers, int *gone)
 {
 	int count = 0;

@@ -240,9 +240,9 @@ static inline bool pool_queue_is_certain(const struct driver_queue *queue)
  * there is room. */
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
-/* The number of the next launch on this stream, once its queue has room for it. Whoever takes a
- * number has the room. The wait is shown as one of `op`, and with what is first on each stream of
- * the queue. Errors: LS_TIMED_OUT and what else ends a wait. */
+/* The number of the next launch on this stream, once its queue has room for it. The caller that
+ * takes a number has the room. The wait is shown as one of `op`, and with what is first on each
+ * stream of the queue. Errors: LS_TIMED_OUT, and all others that end a wait. */
 LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stream *launched,
 				      struct waiter *waiter, uint64_t deadline_ns,
 				      const struct pool_launch_op *op, uint64_t *number)

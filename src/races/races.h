@@ -30,7 +30,7 @@ struct races_part {
 	uint64_t sum;
 };
 
-/* Who touches memory. The strings stay as long as the use. */
+/* The call that touches memory. The strings stay as long as the use. */
 struct races_who {
 	const char *name;   /* "all-reduce" */
 	const char *kernel; /* that the call `name` has launched; NULL: none */

@@ -168,7 +168,7 @@ static void test_uninvited_descriptors(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* Whoever has joined may talk on, and is not listened to. */
+/* A rank that has joined may send more, which the server does not read. */
 static void test_rank_talks_on(void **state)
 {
 	(void)state;

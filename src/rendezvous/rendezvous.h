@@ -202,7 +202,7 @@ ls_status rendezvous_give_up(struct rendezvous_meeting *meeting);
 /* Ends this rank's part, and frees it; NULL is allowed. *control, owned by the caller: the
  * connection to the launcher (non-blocking). If rank 0 has served at a port, and nothing failed,
  * its listening socket: while the caller keeps it, no other job can meet there. Else -1. With
- * several hosts and without rendezvous_gather this rank has ended for the others, who get
+ * several hosts and without rendezvous_gather this rank has ended for the others, which get
  * LS_RANK_MISSING, or LS_NO_MASTER if it served. */
 void rendezvous_leave(struct rendezvous_meeting *meeting, int *control);
 

@@ -10,7 +10,7 @@
 
 #include <lockstep/lockstep.h>
 
-/* Ranks 1 and 2 of 3, who go to `place`. */
+/* Ranks 1 and 2 of 3, which go to `place`. */
 static struct fixture fixture_of_two(const struct rendezvous_place *place, uint64_t limit_ms)
 {
 	struct fixture fixture = fixture_new(place, false);
@@ -130,8 +130,8 @@ static void test_mute(void **state)
 	}
 }
 
-/* Ends every connection without a word: whoever does so may still be the right one, so ranks go
- * on. */
+/* Ends every connection without a word: a server that does so may still be the right one, so ranks
+ * go on. */
 static void test_slams_the_door(void **state)
 {
 	(void)state;

@@ -369,7 +369,7 @@ static void say_farewell(struct root *root, ls_status status)
 	wire.rank = root->culprit;
 	wire.status = status;
 	root->failed = true;
-	/* Descriptors for those that come now, who must learn of it. */
+	/* Frees descriptors for the ranks that come now, which must learn of the failure. */
 	for (int place = 1; place < root->ranks.count && status == LS_OUT_OF_MEMORY; place++) {
 		transport_close_fds(root->members[place].fds, TRANSPORT_FDS);
 		transport_close_fds(&root->members[place].pidfd, 1);

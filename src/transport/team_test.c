@@ -207,7 +207,7 @@ static void test_memory(void **state)
 	test_job_close(job);
 }
 
-/* Inboxes and cells get theirs when they are opened, whoever does. */
+/* Inboxes and cells get their memory when they are opened, by whichever rank. */
 static void test_memory_of_inboxes(void **state)
 {
 	(void)state;

@@ -162,12 +162,12 @@ struct transport_exchange {
 	 * is staged. */
 	int launcher;
 };
-/* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
- * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the
- * same user on both ends; maps everything. Collective; blocks until a second after deadline_ns at
- * most. No rank returns LS_OK before all have mapped everything. Other processes that connect to
- * the socket are refused, or cost one descriptor until the end. After a failure the transport can
- * only be closed.
+/* Exchanges the descriptors of segments, arenas and traces among the ranks of a host, and maps all
+ * of them. The first rank of the host, the root, listens on the abstract Unix socket `address`; a
+ * rank passes descriptors only after SO_PEERCRED has shown the same user on both ends. Collective;
+ * blocks until a second after deadline_ns at most. No rank returns LS_OK before all have mapped
+ * everything. Other processes that connect to the socket are refused, or cost one descriptor until
+ * the end. After a failure the transport can only be closed.
  * Errors, with a message that names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED,
  * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
  * ranks that reach the root return the error that one of them finds. */

@@ -36,7 +36,7 @@ struct element {
  * (world.width), because clocks are most of the work. */
 typedef int16_t clock_value;
 
-/* Who accessed a block last. */
+/* The ranks that accessed a block last. */
 struct cell {
 	clock_value written; /* by `writer`, at this value of its own clock */
 	uint16_t writer;

@@ -2,8 +2,8 @@
  * For the thread sanitizer where ranks are threads of one process. It knows memory by its address.
  * Each rank maps the same files, so a store by one rank and the load of another have different
  * addresses: the sanitizer sees neither their race nor the order that they make. Here a process
- * maps each part of the library's files once. Who maps it again gets the same address, and the last
- * munmap of it takes it away.
+ * maps each part of the library's files once. A call that maps it again gets the same address, and
+ * the last munmap of it takes it away.
  *
  * The functions here come before those of the sanitizer's library, which they call. */
 #if defined(__SANITIZE_THREAD__)
