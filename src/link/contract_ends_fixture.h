@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For contract_fixture.h: the connected ends of a body, what they were told, and calls. */
+ * For contract_fixture.h: connected ends of an implementation, what they were told, and calls. */
 #ifndef LINK_CONTRACT_ENDS_FIXTURE_H
 #define LINK_CONTRACT_ENDS_FIXTURE_H
 
@@ -18,11 +18,12 @@
 
 enum { CONTRACT_ENDS = 3, CONTRACT_LIMIT_MS = 20000, CONTRACT_LONG = 100000, CONTRACT_KEPT = 64 };
 
-/* How a body is had: `open` makes ends that are filled but for their events, and not connected. */
-struct contract_body {
+/* Makes ends of one implementation of link_ops: `open` fills all of them except their events, and
+ * connects none. */
+struct contract_factory {
 	const char *name;
 	void *(*open)(int ends, uint64_t seed, struct link **links);
-	bool (*close)(void *body); /* after ops->close of all; false: something was left behind */
+	bool (*close)(void *made); /* after ops->close of all; false: something was left behind */
 	uint64_t seed;
 	uint64_t cut_bytes; /* a payload of which ten calls of advance at all ends bring a part */
 };
@@ -42,8 +43,8 @@ struct contract_end {
 };
 
 struct contract {
-	const struct contract_body *of;
-	void *body;
+	const struct contract_factory *of;
+	void *made;
 	struct contract_end ends[CONTRACT_ENDS];
 };
 
@@ -190,12 +191,12 @@ static inline const struct link_message *contract_offer(void **state, int from, 
 
 static inline int contract_open(void **state)
 {
-	const struct contract_body *of = *state;
+	const struct contract_factory *of = *state;
 	struct contract *contract = calloc(1, sizeof *contract);
 	struct link *links[CONTRACT_ENDS];
 	assert_non_null(contract);
 	contract->of = of;
-	contract->body = of->open(CONTRACT_ENDS, of->seed, links);
+	contract->made = of->open(CONTRACT_ENDS, of->seed, links);
 	for (int r = 0; r < CONTRACT_ENDS; r++) {
 		struct contract_end *end = &contract->ends[r];
 		assert_false(link_is_valid(links[r])); /* nobody listens yet */
@@ -232,7 +233,7 @@ static inline int contract_close(void **state)
 				contract_cut(&contract->ends[r], q);
 	for (int r = 0; r < CONTRACT_ENDS; r++)
 		contract->ends[r].link->ops->close(contract->ends[r].link);
-	assert_true(contract->of->close(contract->body));
+	assert_true(contract->of->close(contract->made));
 	*state = (void *)(uintptr_t)contract->of;
 	free(contract);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: what every body of link_ops has to do, over a factory of ends that are connected
- * within this process. One thread makes progress on all ends, so that each test says in which order
- * things are asked for; a body is free in all else. */
+ * For tests: what every implementation of link_ops has to do, over a factory of ends that are
+ * connected within this process. One thread makes progress on all ends, so that each test says in
+ * which order things are asked for. An implementation is free in all else. */
 #ifndef LINK_CONTRACT_FIXTURE_H
 #define LINK_CONTRACT_FIXTURE_H
 
@@ -255,10 +255,10 @@ static inline void contract_sleep(void **state)
 	}
 }
 
-/* All of it; `state` of each is the body. */
-static inline int contract_run(const struct contract_body *body)
+/* Runs all tests; the initial state of each is the factory. */
+static inline int contract_run(const struct contract_factory *factory)
 {
-	void *initial = (void *)(uintptr_t)body;
+	void *initial = (void *)(uintptr_t)factory;
 #define CONTRACT_TEST(test)                                         \
 	{                                                           \
 #test, test, contract_open, contract_close, initial \
@@ -271,7 +271,7 @@ static inline int contract_run(const struct contract_body *body)
 		CONTRACT_TEST(contract_after_cut),
 	};
 #undef CONTRACT_TEST
-	print_message("# %s, seed %llu\n", body->name, (unsigned long long)body->seed);
+	print_message("# %s, seed %llu\n", factory->name, (unsigned long long)factory->seed);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: a body of link_ops within one process. Each end belongs to one thread at a time;
- * different ends may belong to different threads. All is late by some calls of advance, also the
- * end of a transfer at its source; peers overtake each other as a seed draws, there is room for few
- * notes, and long payloads are copied piece by piece, so that a cut finds them under way. */
+ * For tests: an implementation of link_ops within one process. Each end belongs to one thread at a
+ * time; different ends may belong to different threads. All is late by some calls of advance, also
+ * the end of a transfer at its source; peers overtake each other as a seed draws, there is room for
+ * few notes, and long payloads are copied piece by piece, so that a cut finds them under way. */
 #ifndef LINK_LOOP_FIXTURE_H
 #define LINK_LOOP_FIXTURE_H
 

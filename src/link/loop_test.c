@@ -11,21 +11,21 @@ static void *open_loop(int ends, uint64_t seed, struct link **links)
 	return loop;
 }
 
-static bool close_loop(void *body)
+static bool close_loop(void *made)
 {
-	return loop_free(body);
+	return loop_free(made);
 }
 
 int main(void)
 {
 	int failed = 0;
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		const struct contract_body body = {.name = "loop",
-						   .open = open_loop,
-						   .close = close_loop,
-						   .seed = seed,
-						   .cut_bytes = CONTRACT_LONG};
-		failed += contract_run(&body);
+		const struct contract_factory factory = {.name = "loop",
+							 .open = open_loop,
+							 .close = close_loop,
+							 .seed = seed,
+							 .cut_bytes = CONTRACT_LONG};
+		failed += contract_run(&factory);
 	}
 	return failed;
 }

@@ -24,18 +24,18 @@ static void *open_ends(int ends, uint64_t seed, struct link **links)
 	return links;
 }
 
-static bool close_ends(void *body)
+static bool close_ends(void *made)
 {
-	(void)body;
+	(void)made;
 	return true;
 }
 
 int main(void)
 {
-	const struct contract_body body = {.name = "ucx",
-					   .open = open_ends,
-					   .close = close_ends,
-					   .seed = 1,
-					   .cut_bytes = 64 << 20};
-	return contract_run(&body);
+	const struct contract_factory factory = {.name = "ucx",
+						 .open = open_ends,
+						 .close = close_ends,
+						 .seed = 1,
+						 .cut_bytes = 64 << 20};
+	return contract_run(&factory);
 }
