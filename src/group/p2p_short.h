@@ -11,31 +11,31 @@
 
 /* All reasons to refuse, delay or note a call meet in one branch, because there is nearly always
  * none. False: the general path finds out which reason it is. may_be_short (message_calls.c) has
- * the same reasons for a call that has been checked: a new option belongs into both. */
+ * the same reasons for a call that has been checked: a new option belongs in both. */
 static inline bool group_may_try_short(ls_group *group, const struct ls_call_options *options,
 				       struct p2p_short *message)
 {
 	struct mailbox_short *call = &message->call;
-	uint64_t odd = 0;
+	uint64_t unusual = 0;
 	/* A forked child has none of the memory that the code below reads. */
 	if (!group || !world_is_usable(group) || (options && options->size != sizeof *options))
 		return false;
 	if (options) {
-		odd = (uintptr_t)options->stream | (uintptr_t)options->request |
-		      (uintptr_t)options->message | (options->callback != NULL) |
-		      options->resumable | (options->tag < 0);
+		unusual = (uintptr_t)options->stream | (uintptr_t)options->request |
+			  (uintptr_t)options->message | (options->callback != NULL) |
+			  options->resumable | (options->tag < 0);
 		call->tag = options->tag;
 		message->label = options->label;
 	}
 	size_t element_bytes = dtype_bytes(call->dtype);
 	call->bytes = call->count * element_bytes;
-	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element_bytes |
-	       (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
-	       (!call->send && !call->recv);
-	odd |= (uint64_t)group->world->p2p.serial | memory_inspects_buffers(&group->world->memory) |
-	       failure_is_set(group) |
-	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
-	if (__builtin_expect(odd != 0, 0))
+	unusual |= ((unsigned)call->peer >= (unsigned)group->size) | !element_bytes |
+		   (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
+		   (!call->send && !call->recv);
+	unusual |= (uint64_t)group->world->p2p.serial |
+		   memory_inspects_buffers(&group->world->memory) | failure_is_set(group) |
+		   atomic_load_explicit(&group->batch_count, memory_order_relaxed);
+	if (__builtin_expect(unusual != 0, 0))
 		return false;
 	/* If operations in progress can never complete, the general path says so: p2p_fail_gone. */
 	return !mailbox_pending(group->mailbox) || !world_any_gone(group);
