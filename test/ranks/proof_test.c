@@ -233,8 +233,8 @@ void the_main_thread_may_call(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Each rank waits for the other. The thread of rank 0 that has made no call waits for the end of the
- * one that has. Closes the group. */
+/* Rank 0's main thread waits for the end of a thread that waits for rank 1, which waits for rank 0.
+ * Closes the group. */
 static void wait_in_a_cycle(struct runner_rank *self, ls_group *group)
 {
 	int32_t value;
