@@ -62,7 +62,7 @@ static void *take(struct rank *rank, size_t bytes)
 	return block;
 }
 
-/* Puts a training step's work on the streams, and returns before the device has done it. */
+/* Enqueues the work of a training step, and returns before the device has done it. */
 static ls_request *enqueue_step(struct rank *rank, float *gradients, float *loss, float *on_host)
 {
 	struct backward backward = {gradients, loss, rank->rank};
@@ -92,7 +92,7 @@ static ls_request *enqueue_step(struct rank *rank, float *gradients, float *loss
 	return averaged;
 }
 
-/* Of one rank, as it is the same on all. */
+/* Rank 0 prints how much memory it uses; the figures of the other ranks are the same. */
 static void show_memory(struct rank *rank, const char *when)
 {
 	if (rank->rank != 0)
@@ -127,7 +127,7 @@ static void open_streams(struct rank *rank)
 	driver_must(sim_stream_open(lockstep_sim(), 0, &rank->copies), "sim_stream_open");
 }
 
-/* Lockstep has to know before a stream goes. */
+/* A program tells Lockstep (ls_device_forget) before it destroys a stream. */
 static void close_streams(struct rank *rank)
 {
 	must(ls_device_forget(rank->group, rank->copies), "ls_device_forget");

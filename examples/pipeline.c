@@ -15,21 +15,21 @@
 #include "pipeline_model.h"
 #include "pipeline_order.h"
 
-/* What passes through one chunk with one micro-batch, and the messages it is part of. */
+/* The data of one micro-batch in one chunk, and the messages that bring and take them. */
 struct cell {
 	double *x, *y, *dy, *dx;
 	ls_request *receives[2],
-		*sends[2]; /* of the forward and of the backward pass; NULL: not under way */
+		*sends[2]; /* [0] forward pass, [1] backward pass; NULL: not under way */
 };
 
-/* What belongs to one chunk. */
+/* One chunk: a layer of the model that is on this rank. */
 struct chunk {
 	double *weights, *weight_gradients;
 	double *bias;
-	/* to be added over all ranks: the gradients of the bias, and this rank's loss */
+	/* the gradients of the bias, and this rank's loss, which an all-reduce adds up */
 	double *sums;
-	ls_request *adds;
-	struct cell *cells; /* of each micro-batch */
+	ls_request *adds;   /* that all-reduce; NULL: not under way */
+	struct cell *cells; /* one for each micro-batch */
 };
 
 struct pipeline {
@@ -40,7 +40,7 @@ struct pipeline {
 	int steps;
 	bool checks;
 	struct pipeline_whole whole;
-	double difference; /* the largest from what one process computes */
+	double difference; /* the largest difference from the results of one process */
 };
 
 static bool is_good(const char *what, ls_status status)
@@ -50,7 +50,7 @@ static bool is_good(const char *what, ls_status status)
 	return status == LS_OK;
 }
 
-/* Waits, and gives the handle back. */
+/* Waits for the operation, and frees its handle. */
 static ls_status end_of(ls_request **request)
 {
 	if (!*request)
@@ -63,7 +63,7 @@ static ls_status end_of(ls_request **request)
 
 /* ---- messages ---- */
 
-/* Unlike that of any other message of the step between any two ranks. */
+/* A tag that no other message of this step between the same two ranks has. */
 static int tag_of(enum pipeline_pass pass, int chunk, int microbatch)
 {
 	return (microbatch * PIPELINE_CHUNKS + chunk) * 2 + (int)pass;
@@ -79,7 +79,7 @@ static ls_status receive(struct pipeline *p, const struct pipeline_input *input)
 			&cell->receives[input->pass]);
 }
 
-/* To the rank that has the next stage, or the one before; it may be the same rank's other chunk. */
+/* Sends to the rank of the next stage, or of the one before, which may be this rank itself. */
 static ls_status send(struct pipeline *p, const struct pipeline_task *task)
 {
 	struct cell *cell = &p->chunks[task->chunk].cells[task->microbatch];
@@ -123,8 +123,8 @@ static void compute(struct pipeline *p, const struct pipeline_task *task)
 			  chunk->weight_gradients, chunk->sums, is_first(p, task) ? NULL : cell->dx);
 }
 
-/* Once the last micro-batch is back through a chunk its gradients are complete, on this rank; the
- * other chunk goes on meanwhile. */
+/* Begins the all-reduce of a chunk once its last micro-batch has come back, because its gradients
+ * are complete then. The other chunk goes on meanwhile. */
 static ls_status add_up(struct pipeline *p, const struct pipeline_task *task)
 {
 	struct chunk *chunk = &p->chunks[task->chunk];
@@ -166,8 +166,8 @@ static ls_status run_tasks(struct pipeline *p)
 	return status;
 }
 
-/* Of everything that is under way, in a step that failed too; the first status that is not
- * LS_OK. */
+/* Waits for all operations that are under way, also after a failure, and frees their handles.
+ * Returns the first status that is not LS_OK. */
 static ls_status end_of_all(struct pipeline *p, ls_status first)
 {
 	for (int c = 0; c < PIPELINE_CHUNKS; c++) {
@@ -189,12 +189,12 @@ static ls_status end_of_all(struct pipeline *p, ls_status first)
 static void compare(struct pipeline *p, double mine, double theirs)
 {
 	double difference = fabs(mine - theirs) / (fabs(theirs) + 1e-6);
-	/* Also if it is no number. */
+	/* Written so that NaN counts as a difference, too. */
 	if (!(difference <= p->difference))
 		p->difference = difference;
 }
 
-/* Of this rank's chunks: one process computes them all. */
+/* Compares this rank's chunks with the whole model, which each rank also computes by itself. */
 static void check_step(struct pipeline *p, double loss)
 {
 	struct pipeline_whole *whole = &p->whole;
@@ -285,7 +285,7 @@ static bool train(struct pipeline *p, double *times)
 	return !p->checks || report_check(p);
 }
 
-/* Zeroes, where the other ranks reach them without a copy. */
+/* Allocates numbers that are 0, in memory that the other ranks reach without a copy. */
 static double *numbers(struct pipeline *p, size_t count)
 {
 	void *out;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plays the steps of all ranks in ticks, in each of which a rank computes at most one task: so
- * whatever a task needs has been computed in an earlier tick, for any number of micro-batches. */
+ * Plays the steps of all ranks in ticks, in each of which a rank computes at most one task. So all
+ * that a task needs has been computed in an earlier tick, for any number of micro-batches. */
 #include "pipeline_order.h"
 
 #include <stdlib.h>
 
 struct play {
 	int ranks, microbatches;
-	int *ticks; /* of each task that has been computed, -1 */
+	int *ticks; /* in which each task was computed; -1: not yet */
 	int done[2][PIPELINE_RANKS_MAX];
 };
 
@@ -36,7 +36,7 @@ static struct pipeline_task nth_task(const struct play *play, enum pipeline_pass
 		.microbatch = first + place % together};
 }
 
-/* Whose output the task of `stage` needs; -1: that of none. */
+/* The stage whose output the task of `stage` needs; -1: none. */
 static int needed_stage(const struct play *play, enum pipeline_pass pass, int stage)
 {
 	if (pass == PIPELINE_FORWARD)
@@ -61,7 +61,7 @@ static bool is_ready(const struct play *play, int rank, enum pipeline_pass pass,
 	return computed >= 0 && computed < tick;
 }
 
-/* What the rank computes in this tick; false: nothing. */
+/* Chooses the task that the rank computes in this tick. False: none is ready. */
 static bool choose(const struct play *play, int rank, int tick, struct pipeline_task *task)
 {
 	int ahead = play->done[PIPELINE_FORWARD][rank] - play->done[PIPELINE_BACKWARD][rank];
@@ -72,7 +72,7 @@ static bool choose(const struct play *play, int rank, int tick, struct pipeline_
 	       is_ready(play, rank, PIPELINE_FORWARD, tick, task);
 }
 
-/* Computes everything; the tasks of order->rank are written down. */
+/* Plays all tasks of all ranks, and writes down those of order->rank. */
 static void compute_all(struct play *play, struct pipeline_order *order)
 {
 	int left = 2 * task_count(play) * play->ranks;
@@ -115,8 +115,8 @@ static void find_inputs(const struct play *play, struct pipeline_order *order)
 			.source = needed % play->ranks};
 	}
 	qsort(order->inputs, (size_t)order->input_count, sizeof *order->inputs, compare);
-	/* What a task computes is sent in its tick: what comes before that has to be received
-	 * before. */
+	/* A task sends its output in its tick. So this rank calls all receives of earlier messages
+	 * before the task. */
 	for (int i = 0; i < order->task_count; i++) {
 		struct pipeline_input mine = {.tick = order->tasks[i].tick, .source = order->rank};
 		int *receives = &order->tasks[i].receives;

@@ -107,7 +107,8 @@ static bool step(struct training *t)
 	return end(t, "optimizer");
 }
 
-/* One rank asks; the others need not take part. The barrier is for a report on whole steps only. */
+/* Only rank 0 asks for the report: the others need not take part. The barrier lets all ranks end
+ * their step first. */
 static bool report(struct training *t)
 {
 	char text[4096];

@@ -46,8 +46,8 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The forward pass of my share of one batch; returns its part of the batch's loss. Gradients are
- * averaged over ranks, so that each image has to count `size` times. */
+/* The forward pass of my share of one batch; returns its part of the batch's loss. ls_ddp divides
+ * gradients by the number of ranks, so each image has to count `size` times. */
 static double forward(struct training *t, size_t first)
 {
 	int batch = t->options.batch;
@@ -63,7 +63,7 @@ static double forward(struct training *t, size_t first)
 	return loss / batch;
 }
 
-/* A gradient is ready as soon as it is complete, the last layer's first. */
+/* Each gradient is declared ready as soon as it is complete: those of the last layer first. */
 static ls_status ready(struct training *t, enum mlp_part weights, enum mlp_part biases)
 {
 	double start = now_s();
@@ -240,7 +240,7 @@ static bool read_number(const char *text, long low, long high, long *out)
 	return end != text && *end == '\0' && *out >= low && *out <= high;
 }
 
-/* Exits after --help, which refuses what is wrong before it, as any run does. */
+/* --help prints the options and exits, unless an option before it is wrong. */
 static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {

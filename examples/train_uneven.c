@@ -62,7 +62,7 @@ static ls_status backward(struct training *t)
 	return status == LS_OK ? ls_ddp_finish(ddp) : status;
 }
 
-/* All my batches, then the shadow of those that others still have. */
+/* Trains on all my batches, then shadows the ranks that still have some. */
 static bool train_batches(struct training *t, size_t batches, double *loss)
 {
 	int last;
@@ -119,8 +119,8 @@ static bool prepare(struct training *t, const char *data)
 	struct ls_ddp_parameter parameters[MLP_PARTS];
 	if (!digits_load(data, 7, &t->digits))
 		return false;
-	/* Of its share rank r keeps (2 size - r) / 2 size: all of it on rank 0, little more than
-	 * half of it on the last one. */
+	/* Rank r keeps (2 size - r) / 2 size of its share: rank 0 all of it, the last rank little
+	 * more than half. */
 	size_t size = (size_t)t->size, share = (t->digits.count - DIGITS_TEST) / size;
 	t->images = share * (2 * size - (size_t)t->rank) / (2 * size);
 	t->order = calloc(share, sizeof *t->order);

@@ -67,7 +67,7 @@ class Meter:
             eighths = 8 * room * self.done // self.steps
             bar = "█" * (eighths // 8) + (" ▏▎▍▌▋▊▉"[eighths % 8] if eighths % 8 else "")
             bar = f"{bar:<{room}} "
-        # The line is ended, and the next one takes its place: what others write meanwhile begins a line of its own.
+        # Each line is ended, and the next one overwrites it. So output of others in between begins a line of its own.
         up = "\x1b[1A" if self._begun else ""
         self._begun = True
         sys.stdout.write(f"{up}\r{self._line(bar)[: columns - 1]}\x1b[K\n")

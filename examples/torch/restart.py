@@ -25,19 +25,19 @@ LIMIT = timedelta(seconds=10)  # of a wait for a rank that is stopped
 
 
 def batch_of(data, step, part, parts):
-    """The same for a step however often it is taken."""
+    """The batch of a step, the same however often the step is taken."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(step))
     return data[order[: BATCH * parts][part::parts]]
 
 
 def keep(path, step, model, optimizer):
-    """All or nothing: a rank may be killed while it writes."""
+    """Saves a checkpoint whole or not at all, because a rank may be killed while it writes."""
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, path + ".new")
     os.replace(path + ".new", path)
 
 
 def load(path, model, optimizer):
-    """The first step that is still to be taken."""
+    """Loads the checkpoint, if there is one; returns the first step that is still to be taken."""
     if not os.path.exists(path):
         return 0
     kept = torch.load(path, weights_only=True)

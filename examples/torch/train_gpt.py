@@ -21,7 +21,7 @@ import time
 import traceback
 from datetime import timedelta
 
-# What is shown of a fault does not have to wait as long as that of a job that runs for days.
+# The report of a demonstrated fault need not come as late as that of a job that runs for days.
 if any(argument.startswith("--fault") for argument in sys.argv):
     os.environ.setdefault("LOCKSTEP_PATIENCE_MS", "700")
     os.environ.setdefault("LOCKSTEP_TIMEOUT_MS", "5000")
@@ -80,7 +80,7 @@ class Training:
         return options.fault == fault and self.rank == options.fault_rank and step == options.fault_step
 
     def average(self, loss, step):
-        """Of all ranks."""
+        """The mean of the losses of all ranks."""
         if self.strikes("operation", step):
             dist.broadcast(loss, 0, group=self.group)
         if self.strikes("shape", step):
@@ -94,7 +94,7 @@ class Training:
         loss = self.model(inputs, targets)
         self.optimizer.zero_grad()
         loss.backward()
-        # What is left of the averaging of gradients when the last of them is there.
+        # How long the averaging of gradients goes on after the last gradient is complete.
         waited = time.monotonic() - self.last_gradient
         self.optimizer.step()
         begin = time.monotonic()
@@ -114,7 +114,7 @@ class Training:
 
 
 def show_error(error, group, step):
-    """What this rank was told, in one piece, as others write too."""
+    """Prints the error of this rank in one piece, because other ranks write too."""
     place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__][-1]
     # DistributedDataParallel raises a RuntimeError with the text; the group knows the exception itself.
     known = group.error() if isinstance(group, lockstep.torch.ProcessGroup) else None
@@ -202,10 +202,10 @@ def start_ranks(options):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         os.environ["MASTER_PORT"] = str(free.getsockname()[1])
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends the others, as it shall
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would warn that it ends the other ranks
     context = mp.spawn(run_rank, (options.ranks, options), nprocs=options.ranks, join=False)
     try:
-        # Whoever survives a fault has some time to say what it was told.
+        # Ranks that survive a fault have some time to print their errors.
         while not context.join(grace_period=3):
             pass
     except mp.ProcessExitedException as error:
