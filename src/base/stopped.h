@@ -15,7 +15,7 @@ struct stopped_looks {
 	struct ranks seen, told; /* ranks that the last look found stopped; that were reported */
 };
 
-/* Until when the thread may sleep that is to wait until `until_ns`. */
+/* Until when a thread may sleep that waits until `until_ns`, so that it looks in time. */
 uint64_t stopped_until(struct stopped_looks *looks, uint64_t until_ns);
 /* Whether it is time to look at all processes, each by stopped_look. */
 bool stopped_is_due(struct stopped_looks *looks);

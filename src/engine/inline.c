@@ -187,7 +187,7 @@ enum {
 	/* How many collectives ahead a short payload is fetched: a cache line takes about as long
 	 * as one or two. The next payload lies in the next page. */
 	COLLECTIVES_AHEAD = 4,
-	/* Of longer payloads this much of the next one: the rest follows by itself. */
+	/* How much of a longer payload is fetched ahead: the processor fetches the rest itself. */
 	AHEAD_BYTES = 1024,
 };
 

@@ -61,9 +61,9 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 
 /* ---- far_state.c ---- */
 
-/* NULL without memory. */
+/* What a rank keeps for looks at other hosts. NULL without memory. */
 struct failure_far *failure_far_open(void);
-/* After the link is closed. */
+/* Frees it; call after the link is closed. */
 void failure_far_close(struct failure_far *far);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */

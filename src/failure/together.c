@@ -151,7 +151,7 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 		take_group(&told, failure->group);
 	failure_publish(world, told.refs, told.count);
 	for (int i = 0; i < told.own_count; i++) {
-		/* Also for threads that are in no call of the group now. */
+		/* Here, because perhaps no thread is in a call of the group that would do it. */
 		hosts_withdraw(&told.own[i]->team);
 		world_release(told.own[i]);
 	}

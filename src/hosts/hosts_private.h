@@ -182,7 +182,7 @@ static inline bool hosts_is_forged(const struct link_message *message)
 	       (message->note.words[0] != HOSTS_NOTE_CHANNEL || message->bytes <= LINK_SHORT_BYTES);
 }
 
-/* From this rank to one on another host, in one team. */
+/* The way from this rank to one on another host, in one team. */
 struct hosts_path {
 	struct hosts *hosts;
 	struct hosts_relay *relay;

@@ -245,7 +245,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	return NULL;
 }
 
-/* Of a job on several hosts. */
+/* Copies what a job on several hosts has in the file. */
 static const char *copy_hosts(const struct file_head *head, const char *data,
 			      struct inspect_snapshot *out)
 {

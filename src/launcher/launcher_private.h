@@ -337,7 +337,7 @@ void launcher_monitor_thaw(struct launcher_job *job);
 
 enum { LAUNCHER_HOW_BYTES = 96 };
 
-/* Of a rank that has ended. */
+/* Whether a rank that has ended did so by a signal or with another status than 0. */
 bool launcher_has_failed(const struct launcher_rank *rank);
 /* "was killed by SIGKILL (9)", "then exited with 1". several: of several ranks that ended alike.
  * then: after something else that the sentence tells. */

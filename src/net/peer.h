@@ -224,9 +224,9 @@ ls_status net_connect(struct link *link, bool *done);
 /* Once all peers are connected: from then on their connections end with this process, whatever it
  * has forked or executed. */
 void net_guard_sockets(struct net *net);
-/* Before they are closed. */
+/* Ends that; call before the connections are closed. */
 void net_release_sockets(struct net *net);
-/* Before the worker is made, and after: finds where UCX's TCP listens. */
+/* Find where UCX's TCP listens: call the first before the worker is made, and the second after. */
 void net_note_listeners(struct net *net);
 void net_find_listener(struct net *net);
 /* Call once all peers are connected. After it nobody can connect to UCX's TCP any more. What

@@ -284,7 +284,7 @@ static bool is_of_this_job(struct rendezvous_server *server, struct server_conne
 	bool same_launch = hello->launch == server->place.launch;
 
 	rendezvous_secret_tag(&server->place, &secret);
-	/* Of another host only the proof tells. */
+	/* A hello from another host carries no secret that could be compared: its proof decides. */
 	if (same_launch &&
 	    (connection->remote || memcmp(&secret, &hello->secret, sizeof secret) == 0))
 		return true;

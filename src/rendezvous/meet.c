@@ -214,7 +214,8 @@ static ls_status meet_others(struct rendezvous_meeting *meeting, struct rendezvo
 			    : rendezvous_client_meet(&meeting->client, out);
 }
 
-/* Of each rank of this host the lowest other one reports that it is stopped. */
+/* The lowest other rank of the host reports a rank that is stopped. So the first rank of the host
+ * watches all others, and the second one watches the first. */
 static void watch_host(struct rendezvous_client *client, const struct rendezvous_table *table)
 {
 	int first[RANKS_WORLD_MAX], me = client->place->rank, second = -1;
@@ -339,7 +340,7 @@ ls_status rendezvous_join(const struct rendezvous_place *place, const struct ren
 	return status;
 }
 
-/* Of an error after the ranks have met. */
+/* Prints an error that came after the ranks had met. */
 static ls_status say_later(ls_status status, const char *text)
 {
 	if (status == LS_RANK_MISSING || status == LS_UNTRUSTED_PEER || status == LS_NO_MASTER ||

@@ -168,9 +168,9 @@ const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_ser
 /* Takes the card of the rank that serves, once that rank has met the others. Does nothing after a
  * failure. */
 void rendezvous_server_put_card(struct rendezvous_server *server, const struct wire_card *card);
-/* Once the server is complete and there are several hosts: the cards of all ranks. */
+/* The cards of all ranks, once the server is complete and there are several hosts. */
 const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
-/* After that: tells all ranks how their connecting ended. */
+/* Tells all ranks how their connecting ended. */
 void rendezvous_server_part(struct rendezvous_server *server, ls_status status, const char *reason);
 
 /* ---- parting.c, for rank 0, while the ranks connect ---- */
