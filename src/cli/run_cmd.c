@@ -172,7 +172,7 @@ const struct cli_command cli_run_command = {
 		"  --hosts LIST     HOST:RANKS,HOST:RANKS...: the ranks of each host; reaches the hosts\n"
 		"                   by ssh, and is one of them if it is in the list\n"
 		"  --ssh COMMAND    how to call ssh, such as \"ssh -p 2222\"\n"
-		"  --lockstep PATH  where lockstep is on the other hosts; unless said, as here\n"
+		"  --lockstep PATH  where lockstep is on the other hosts; default: its path here\n"
 		"  --env NAME       ranks on other hosts get this variable, too; may be repeated\n"
 		"  --timeout S      ends the job after S seconds, with exit status 124\n"
 		"  --log-dir DIR    also writes rank output to DIR/rank-N.out and DIR/rank-N.err\n"

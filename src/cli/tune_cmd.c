@@ -210,9 +210,10 @@ const struct cli_command cli_tune_command = {
 		"It takes some minutes, in which nothing else should run. See lockstep-tune(1).\n"
 		"\n"
 		"options:\n"
-		"  -n, --ranks LIST  numbers of ranks to measure with, increasing (2,4,8)\n"
-		"  --bytes LIST      payloads to measure with, increasing (64,2K,16K,128K,1M,4M,16M)\n"
-		"  --rounds N        how often each is measured, 1 to 15 (3)\n"
+		"  -n, --ranks LIST  numbers of ranks to measure with, increasing; default 2,4,8\n"
+		"  --bytes LIST      payloads to measure with, increasing; default\n"
+		"                    64,2K,16K,128K,1M,4M,16M\n"
+		"  --rounds N        how often each candidate is measured, 1 to 15; default 3\n"
 		"  -h, --help        this text\n"
 		"\n"
 		"exit status: 0; 1 if it could not be measured; 2 for a wrong command line.\n",
