@@ -128,6 +128,13 @@ FIXTURE_UNUSED static bool is_deadlock(const struct stream_fixture *fixture)
 	return verdict.cause == DIAGNOSE_DEADLOCK && test_bits(verdict.culprits) == 3;
 }
 
+/* The ranks that can never go on, as bits. */
+FIXTURE_UNUSED static uint64_t deadlocked(const struct stream_fixture *fixture)
+{
+	collect(fixture->collect, 0);
+	return test_bits(diagnose_find_stuck(fixture->collect->job));
+}
+
 #define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, set_up_streams, tear_down_streams)
 
 #endif

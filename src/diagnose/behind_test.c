@@ -125,31 +125,72 @@ static void what_is_in_front_has_its_word(void **state)
 
 /* ---- messages ---- */
 
-/* On rank 0 a receive of a third group is in front, which no thread shows. */
-static void put_receive_in_front(struct stream_fixture *fixture, uint32_t wildcards, uint32_t steps)
+/* On rank 0 a receive of a third group is in front, which no thread shows. Returns its record. */
+static uint64_t put_receive_from(struct stream_fixture *fixture, int peer, uint32_t wildcards,
+				 uint32_t steps)
 {
 	struct trace *trace = &fixture->collect->traces[0];
 	struct trace_begin begin = {.kind = TRACE_RECV,
 				    .group = GROUP,
 				    .seq = 1,
-				    .peer = 1,
+				    .peer = peer,
 				    .tag = 7,
 				    .wildcards = wildcards,
 				    .stream = TRACE_ON_STREAM};
 	uint64_t receive = trace_begin(trace, &begin);
 	trace_stream(trace, receive, (enum trace_stream)steps);
 	trace_behind(trace, fixture->behind[0], receive, 0);
+	return receive;
+}
+
+static void put_receive_in_front(struct stream_fixture *fixture, uint32_t steps)
+{
+	put_receive_from(fixture, 1, 0, steps);
 }
 
 static void a_receive(void **state)
 {
 	struct stream_fixture *fixture = *state;
-	put_receive_in_front(fixture, 0, LAUNCHED);
+	put_receive_in_front(fixture, LAUNCHED);
 	assert_true(is_deadlock(fixture));
-	put_receive_in_front(fixture, TRACE_ANY_SOURCE, LAUNCHED);
+	put_receive_in_front(fixture, ARRIVED);
 	assert_false(is_deadlock(fixture));
-	put_receive_in_front(fixture, 0, ARRIVED);
+}
+
+/* Rank 2 may still send what the receive takes, until it waits for the others itself, or is gone
+ * from the group of the receive. */
+static void a_receive_of_any_source(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct collect_fixture *collect = fixture->collect;
+	struct wait_slot_body body = wait_for(2, 0);
+	uint64_t receive = put_receive_from(fixture, -1, TRACE_ANY_SOURCE, LAUNCHED);
 	assert_false(is_deadlock(fixture));
+	/* It has a message, which rank 1 has to complete. */
+	trace_matched(&collect->traces[0], receive, 1, 7);
+	assert_true(is_deadlock(fixture));
+	receive = put_receive_from(fixture, -1, TRACE_ANY_SOURCE, LAUNCHED);
+	assert_false(is_deadlock(fixture));
+	publish(collect, 2, 0, &body);
+	assert_int_equal(deadlocked(fixture), 7);
+	body.has_own_limit = 1;
+	publish(collect, 2, 0, &body);
+	assert_int_equal(deadlocked(fixture), 0);
+	atomic_store(&collect->traces[2].groups[0].state, TRACE_GROUP_CLOSED);
+	assert_int_equal(deadlocked(fixture), 3);
+	collect->sources[1].process = DIAGNOSE_PROCESS_DEAD;
+	assert_int_equal(deadlocked(fixture), 0);
+}
+
+/* Only this rank itself could send it. */
+static void a_receive_that_only_this_rank_can_serve(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct collect_fixture *collect = fixture->collect;
+	put_receive_from(fixture, -1, TRACE_ANY_SOURCE, LAUNCHED);
+	for (int r = 1; r < SIZE; r++)
+		atomic_store(&collect->traces[r].groups[0].state, TRACE_GROUP_CLOSED);
+	assert_int_equal(deadlocked(fixture), 3);
 }
 
 /* A send is over for the stream once it has been copied. Until then what is in front of the send is
@@ -194,7 +235,7 @@ static void a_send_that_is_copied_meanwhile(void **state)
 static void a_group_that_has_failed(void **state)
 {
 	struct stream_fixture *fixture = *state;
-	put_receive_in_front(fixture, 0, LAUNCHED);
+	put_receive_in_front(fixture, LAUNCHED);
 	atomic_store(&fixture->collect->segments[0][CAUSE], 1);
 	assert_false(is_deadlock(fixture));
 }
@@ -223,7 +264,7 @@ static void a_group_in_the_middle_that_has_failed(void **state)
 static void a_time_limit_of_its_own(void **state)
 {
 	struct stream_fixture *fixture = *state;
-	put_receive_in_front(fixture, 0, LAUNCHED);
+	put_receive_in_front(fixture, LAUNCHED);
 	atomic_store(&fixture->collect->traces[0].groups[0].limits, 1);
 	assert_false(is_deadlock(fixture));
 }
@@ -231,7 +272,7 @@ static void a_time_limit_of_its_own(void **state)
 static void a_member_that_has_left(void **state)
 {
 	struct stream_fixture *fixture = *state;
-	put_receive_in_front(fixture, 0, LAUNCHED);
+	put_receive_in_front(fixture, LAUNCHED);
 	atomic_store(&fixture->collect->traces[1].groups[0].state, TRACE_GROUP_CLOSED);
 	assert_false(is_deadlock(fixture));
 }
@@ -254,6 +295,8 @@ int main(void)
 		ON_STREAMS(a_time_limit_of_its_own),
 		ON_STREAMS(a_member_that_has_left),
 		ON_STREAMS(a_receive),
+		ON_STREAMS(a_receive_of_any_source),
+		ON_STREAMS(a_receive_that_only_this_rank_can_serve),
 		ON_STREAMS(a_send),
 		ON_STREAMS(a_send_that_is_copied_meanwhile),
 	};

@@ -386,6 +386,11 @@ struct diagnose_part {
 struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
 				      const struct diagnose_verdict *verdict, int rank);
 
+/* The group of the operation for which a stream waits, if that is why the thread needs word i of
+ * its wait; 0: it is not. */
+uint32_t diagnose_group_in_front(const struct diagnose_rank *rank,
+				 const struct diagnose_thread *thread, uint32_t i);
+
 /* The report, of at most `bytes` (a line that does not fit is left out as a whole). The first line
  * is a summary, such as "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in
  * all-reduce #58, called from train_digits.c:211". Then follow a line for each rank, and what to

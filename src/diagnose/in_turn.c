@@ -45,9 +45,10 @@ static bool is_part_of_same(const struct trace_record *op, int r, const struct t
 {
 	if (op->group != other->group)
 		return false;
-	return diagnose_is_p2p(op)
-		       ? diagnose_is_p2p(other) && other->peer == r && other->kind != op->kind
-		       : diagnose_is_collective(other) && other->seq == op->seq;
+	if (!diagnose_is_p2p(op))
+		return diagnose_is_collective(other) && other->seq == op->seq;
+	bool any = other->peer < 0 && other->wildcards & TRACE_ANY_SOURCE;
+	return diagnose_is_p2p(other) && (any || other->peer == r) && other->kind != op->kind;
 }
 
 /* Whether another rank of the cycle waits for this operation of rank r. */

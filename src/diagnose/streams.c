@@ -177,16 +177,37 @@ static void add_words_of(const struct diagnose_thread *thread, const struct diag
 	}
 }
 
-/* A message that no thread shows as its own has one peer. */
 static void add_peer(const struct diagnose_snapshot *job, const struct diagnose_record *op,
-		     struct words *words)
+		     int peer, struct words *words)
 {
-	int peer = op->record.peer;
-	if (words->count > 0 || !diagnose_is_p2p(&op->record) || peer < 0 || peer >= job->size ||
-	    (op->record.wildcards & TRACE_ANY_SOURCE) || diagnose_is_far(&job->ranks[peer]))
-		return;
 	struct wait_edge edge = {.owner = -1, .peer = peer, .segment = WAIT_SEGMENT_NONE};
+	words->fails |= peer >= job->size || diagnose_is_far(&job->ranks[peer]);
 	add_word(words, &edge, op);
+}
+
+/* A message that no thread shows as its own has one peer. A receive of any source that has no
+ * message yet has all members that can still send one; what they have sent before shows in the
+ * words for which the rank's threads wait for others, or has come. */
+static void add_peers(const struct diagnose_snapshot *job, const struct diagnose_record *op,
+		      struct words *words)
+{
+	const struct trace_record *record = &op->record;
+	const struct ranks *members = diagnose_members(job, record->group);
+	const struct ranks world = ranks_below(job->size);
+	if (words->count > 0 || !diagnose_is_p2p(record))
+		return;
+	if (record->peer >= 0) {
+		add_peer(job, op, record->peer, words);
+		return;
+	}
+	if (!(record->wildcards & TRACE_ANY_SOURCE) ||
+	    (!members && record->group != TRACE_GROUP_WORLD))
+		return;
+	words->any = true;
+	RANKS_EACH (r, members ? members : &world)
+		if (r >= job->size || (!diagnose_is_gone(&job->ranks[r]) &&
+				       !diagnose_has_left(&job->ranks[r], record->group)))
+			add_peer(job, op, r, words);
 }
 
 static void find_words(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
@@ -202,7 +223,7 @@ static void find_words(const struct diagnose_snapshot *job, const struct diagnos
 	words->fails = false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		add_words_of(&rank->threads[i], op, words);
-	add_peer(job, op, words);
+	add_peers(job, op, words);
 	words->fails |= words->count == 0;
 }
 
@@ -387,6 +408,15 @@ bool diagnose_awaits_device(const struct diagnose_thread *thread)
 		    wait->edges[i].record != WAIT_RECORD_OTHERS)
 			return true;
 	return false;
+}
+
+uint32_t diagnose_group_in_front(const struct diagnose_rank *rank,
+				 const struct diagnose_thread *thread, uint32_t i)
+{
+	const struct diagnose_record *op =
+		thread->behind >> i & 1 ? diagnose_record_low(rank, thread->wait.edges[i].record)
+					: NULL;
+	return op ? op->record.group : 0;
 }
 
 bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *job,

@@ -51,17 +51,26 @@ static int add_group(uint32_t *groups, int count, uint32_t id)
 	return count + 1;
 }
 
-/* All groups in which a rank of the cycle waits: such a rank can never continue. */
+/* All groups in which a rank of the cycle waits: such a rank can never continue. Also those of
+ * operations for which only a stream waits: a call that has failed returns when its device is done
+ * with it, and so not before these fail. */
 static int find_groups(const struct diagnose_snapshot *job, const struct ranks *cycle,
 		       uint32_t *groups, int count)
 {
 	RANKS_EACH (r, cycle) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
-			const struct wait_slot_body *wait = &rank->threads[i].wait;
-			if (wait->group &&
-			    (wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD))
+			const struct diagnose_thread *thread = &rank->threads[i];
+			const struct wait_slot_body *wait = &thread->wait;
+			if (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD)
+				continue;
+			if (wait->group)
 				count = add_group(groups, count, wait->group);
+			for (uint32_t k = 0; k < wait->edge_count; k++) {
+				uint32_t id = diagnose_group_in_front(rank, thread, k);
+				if (id)
+					count = add_group(groups, count, id);
+			}
 		}
 	}
 	return count;

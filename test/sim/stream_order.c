@@ -38,14 +38,15 @@ static ls_request *reduce(struct self *self, ls_group *group, int stream, uint32
 	return op;
 }
 
-static ls_request *message(struct self *self, bool sends)
+/* from: of a receive. */
+static ls_request *message(struct self *self, bool sends, int from)
 {
 	ls_request *op;
 	struct ls_call_options options = {
 		.size = sizeof options, .stream = self->streams[0], .tag = 1, .request = &op};
 	ls_status status =
 		sends ? ls_send(self->world, self->in, 1, LS_FLOAT32, !self->rank, &options)
-		      : ls_recv(self->world, self->out, 1, LS_FLOAT32, !self->rank, &options);
+		      : ls_recv(self->world, self->out, 1, LS_FLOAT32, from, &options);
 	MUST(status == LS_OK);
 	return op;
 }
@@ -103,13 +104,33 @@ static void behind(struct self *self)
 }
 
 /* Neither rank waits in ls_wait at first: only the progress threads do. */
-static void messages(struct self *self)
+static void exchange(struct self *self, int from)
 {
-	ls_request *receive = message(self, false), *send = message(self, true);
+	ls_request *receive = message(self, false, from), *send = message(self, true, -1);
 	ends(self->rank ? send : receive, LS_DEADLOCK);
 	ends(self->rank ? receive : send, LS_DEADLOCK);
 	is_told(self->world, "ranks 0 and 1 wait for each other and can never go on");
 	is_told(self->world, "A stream does its work in order: on rank ");
+}
+
+static void messages(struct self *self)
+{
+	exchange(self, !self->rank);
+}
+
+/* Each receive has the message of the other rank, whose stream never comes to it. */
+static void anyone(struct self *self)
+{
+	exchange(self, LS_ANY_SOURCE);
+}
+
+/* Rank 0 has no message, and rank 1 waits for rank 0 before it would send one. */
+static void nobody(struct self *self)
+{
+	ls_request *receive = self->rank ? NULL : message(self, false, LS_ANY_SOURCE);
+	ends(reduce(self, self->first, 0, 0), LS_DEADLOCK);
+	if (receive)
+		ends(receive, LS_DEADLOCK);
 }
 
 /* On rank 0 a second stream waits for the first one. */
@@ -295,6 +316,8 @@ static const struct {
 } scenes[] = {{"groups", groups, "sim:0"},
 	      {"behind", behind, "sim:0"},
 	      {"messages", messages, "sim:0"},
+	      {"anyone", anyone, "sim:0"},
+	      {"nobody", nobody, "sim:0"},
 	      {"followed", followed, "sim:0"},
 	      {"lane", lane, "sim:0"},
 	      {"limited", limited, "sim:0"},
