@@ -4,12 +4,8 @@
  * it publishes itself and sleeps by the protocol in wait.h. */
 #include "base/wait.h"
 
-#include <inttypes.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -317,36 +313,4 @@ void wait_join(pthread_t thread)
 	int error = pthread_join(thread, NULL);
 	if (error)
 		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerror(error));
-}
-
-/* Whether the thread sleeps in a futex without a time limit; then the outputs are the arguments of
- * its call. */
-static bool read_futex_wait(const char *line, uint64_t *address, uint64_t *operation,
-			    uint64_t *value)
-{
-	long call;
-	uint64_t limit;
-	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, address,
-		   operation, value, &limit) != 5 ||
-	    call != SYS_futex || limit != 0)
-		return false;
-	uint64_t command = *operation & FUTEX_CMD_MASK;
-	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
-}
-
-bool wait_is_endless(const char *line, uint64_t *shared)
-{
-	uint64_t operation, value;
-	if (!read_futex_wait(line, shared, &operation, &value))
-		return false;
-	if (operation & FUTEX_PRIVATE_FLAG)
-		*shared = 0;
-	return true;
-}
-
-bool wait_is_for_mutex(const char *line, uint64_t *mutex)
-{
-	uint64_t operation, value;
-	return read_futex_wait(line, mutex, &operation, &value) &&
-	       (operation & FUTEX_PRIVATE_FLAG) && value == WAIT_MUTEX_CONTENDED;
 }

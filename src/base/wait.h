@@ -400,14 +400,15 @@ void wait_foreign_call_end(struct waiter *waiter) LOCK_AVOIDS(trace);
  * themselves use it. */
 bool wait_room(int fd, uint64_t deadline_ns);
 
-/* Given a thread's line of /proc/PID/task/TID/syscall: whether the thread sleeps, without a time
- * limit, until another thread wakes it. *shared: the address of the futex word if other processes
- * that share the memory may wake it; 0: only its own process may. */
-bool wait_is_endless(const char *line, uint64_t *shared);
+/* Given the line /proc/self/task/TID/syscall of a thread: -1 unless it sleeps, without a limit,
+ * until another thread wakes it. Returns how many `shared` futex words it sleeps on, by which other
+ * processes that share the memory may wake it. */
+enum { WAIT_SHARED_MAX = 16 };
+int wait_is_endless(const char *line, uint64_t shared[WAIT_SHARED_MAX]);
 
-/* The same line: whether the thread sleeps as one that waits for a mutex of the C library, of its
- * process alone, at the address *mutex. Other locks may sleep in the same way; the memory there
- * tells them apart: src/stack/locks.c. */
+/* Such a line of any process: whether the thread sleeps as one that waits for a mutex of the C
+ * library, of its process alone, at the address *mutex. Other locks may sleep in the same way; the
+ * memory there tells them apart: src/stack/locks.c. */
 bool wait_is_for_mutex(const char *line, uint64_t *mutex);
 enum { WAIT_MUTEX_CONTENDED = 2 };
 

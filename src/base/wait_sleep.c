@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The sleep on words in shared memory: the system calls of a futex. */
+ * The sleep on words in shared memory: the system calls of a futex, and how /proc shows them. */
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,4 +65,64 @@ enum wait_slept wait_sleep_while(const struct wait_futex *words, int count, uint
 		return WAIT_SLEPT;
 	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
 	return WAIT_SLEEP_REFUSED;
+}
+
+/* ---- as /proc shows it ---- */
+
+/* Whether the thread sleeps in a futex without a time limit; then the outputs are the arguments of
+ * its call. */
+static bool read_futex_wait(const char *line, uint64_t *address, uint64_t *operation,
+			    uint64_t *value)
+{
+	long call;
+	uint64_t limit;
+	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, address,
+		   operation, value, &limit) != 5 ||
+	    call != SYS_futex || limit != 0)
+		return false;
+	uint64_t command = *operation & FUTEX_CMD_MASK;
+	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+}
+
+/* The same of a thread that sleeps in futex_waitv. The thread may wake at any time, and its memory
+ * may go, so the system reads that. */
+static int read_futex_waitv(const char *line, uint64_t shared[WAIT_SHARED_MAX])
+{
+#ifdef SYS_futex_waitv
+	struct futex_waitv all[WAIT_SHARED_MAX];
+	long call;
+	uint64_t address, count, flags, limit;
+	int found = 0;
+	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, &address,
+		   &count, &flags, &limit) != 5 ||
+	    call != SYS_futex_waitv || limit != 0 || count > WAIT_SHARED_MAX)
+		return -1;
+	struct iovec to = {.iov_base = all, .iov_len = (size_t)count * sizeof all[0]};
+	struct iovec from = {.iov_base = (void *)(uintptr_t)address, .iov_len = to.iov_len};
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != (ssize_t)to.iov_len)
+		return -1;
+	for (uint64_t i = 0; i < count; i++)
+		if (!(all[i].flags & FUTEX_PRIVATE_FLAG))
+			shared[found++] = all[i].uaddr;
+	return found;
+#else
+	(void)line;
+	(void)shared;
+	return -1;
+#endif
+}
+
+int wait_is_endless(const char *line, uint64_t shared[WAIT_SHARED_MAX])
+{
+	uint64_t operation, value;
+	if (!read_futex_wait(line, &shared[0], &operation, &value))
+		return read_futex_waitv(line, shared);
+	return operation & FUTEX_PRIVATE_FLAG ? 0 : 1;
+}
+
+bool wait_is_for_mutex(const char *line, uint64_t *mutex)
+{
+	uint64_t operation, value;
+	return read_futex_wait(line, mutex, &operation, &value) &&
+	       (operation & FUTEX_PRIVATE_FLAG) && value == WAIT_MUTEX_CONTENDED;
 }

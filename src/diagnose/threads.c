@@ -113,8 +113,12 @@ static bool is_private(uint64_t address)
  * variables sleep so. */
 static bool is_endless(const char *line)
 {
-	uint64_t address;
-	return wait_is_endless(line, &address) && (address == 0 || is_private(address));
+	uint64_t shared[WAIT_SHARED_MAX];
+	int count = wait_is_endless(line, shared);
+	for (int i = 0; i < count; i++)
+		if (!is_private(shared[i]))
+			return false;
+	return count >= 0;
 }
 
 /* Whether a thread of this process sleeps such a sleep (is_endless). */

@@ -307,6 +307,23 @@ static void busy(struct self *self)
 		ends(ops[i], LS_OK);
 }
 
+static void *receive(void *argument)
+{
+	struct self *self = argument;
+	ls_status status = ls_recv(self->world, self->out, 1, LS_FLOAT32, !self->rank, NULL);
+	MUST(status == LS_DEADLOCK);
+	return NULL;
+}
+
+/* The main thread joins another one. The device's threads sleep, and wake neither. */
+static void joins(struct self *self)
+{
+	pthread_t thread;
+	MUST(pthread_create(&thread, NULL, receive, self) == 0);
+	pthread_join(thread, NULL);
+	is_told(self->world, "ranks 0 and 1 wait for each other and can never go on");
+}
+
 /* ---- */
 
 static const struct {
@@ -318,6 +335,7 @@ static const struct {
 	      {"messages", messages, "sim:0"},
 	      {"anyone", anyone, "sim:0"},
 	      {"nobody", nobody, "sim:0"},
+	      {"joins", joins, "sim:0"},
 	      {"followed", followed, "sim:0"},
 	      {"lane", lane, "sim:0"},
 	      {"limited", limited, "sim:0"},
