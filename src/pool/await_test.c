@@ -22,7 +22,7 @@ static struct scene {
 	void *block;
 	pthread_t thread;
 	_Atomic uint32_t tid; /* of the thread that allocates */
-	bool met;
+	bool met, says_broken;
 	_Atomic bool ended;
 	ls_status status;
 } scene;
@@ -49,6 +49,8 @@ static void *alloc_more(void *unused)
 	atomic_store(&scene.tid, (uint32_t)gettid());
 	scene.status = pool_alloc(scene.device->pool, 44 * MIB, &scene.device->streams[1], until_ns,
 				  &block);
+	scene.says_broken = strstr(message_last(), "The device cannot be used again");
+	assert_int_equal(block == NULL, scene.status != LS_OK);
 	if (clock_now_ns() >= until_ns) /* what has come is seen then, too */
 		scene.status = LS_TIMED_OUT;
 	return unused;
@@ -206,9 +208,30 @@ static void a_broken_device_ends_the_wait(void **state)
 		sched_yield();
 	driver_broke(&device->driver, LS_SYSTEM);
 	pthread_join(scene.thread, NULL);
-	assert_int_equal(device->gives, 1);
-	assert_int_equal(scene.status, LS_OK); /* of the test's driver, which goes on to take */
+	assert_int_equal(scene.status, LS_SYSTEM);
+	assert_true(scene.says_broken);
 	pool_inflight_close(scene.inflight);
+	device_end(device);
+}
+
+/* A block seems free because the device touches nothing any more. */
+static void a_broken_device_gives_no_block_to_a_waiting_thread(void **state)
+{
+	(void)state;
+	begin(false);
+	struct device *device = scene.device;
+	void *block = take_block(device, 44 * MIB, 0);
+	device->runs_in_wait = false;
+	record_block(device, block, 1);
+	device_launch(device, 1, block, 44 * MIB);
+	free_block(device, block);
+	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
+	while (atomic_load(&device->bell.sleepers) == 0)
+		sched_yield();
+	driver_broke(&device->driver, LS_SYSTEM);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_SYSTEM);
+	assert_true(scene.says_broken);
 	device_end(device);
 }
 
@@ -370,6 +393,7 @@ int main(void)
 		cmocka_unit_test(a_mark_that_was_in_the_way_is_followed_by_another),
 		cmocka_unit_test(a_mark_that_was_refused_is_put_while_it_waits),
 		cmocka_unit_test(a_broken_device_ends_the_wait),
+		cmocka_unit_test(a_broken_device_gives_no_block_to_a_waiting_thread),
 		cmocka_unit_test(a_launch_of_another_rank_ends_the_wait),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_wait_for_memory),
 		cmocka_unit_test(a_signal_handler_does_not_end_the_close),

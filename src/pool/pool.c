@@ -164,10 +164,11 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	trace_memory_add(&pool->counters->misses, asked);
 	trace_memory_add(&pool->counters->failed, asked && !*out);
 	lock_pool_release(&pool->lock);
-	if (status == LS_OUT_OF_MEMORY)
-		pool_say_exhausted(pool, bytes);
-	else if (status == LS_SYSTEM)
+	bool broken = atomic_load(&pool->options.driver->broken) != 0;
+	if (status == LS_SYSTEM || (status != LS_OK && broken))
 		pool_say_failed(pool, status);
+	else if (status == LS_OUT_OF_MEMORY)
+		pool_say_exhausted(pool, bytes);
 	return status;
 }
 

@@ -298,7 +298,8 @@ LS_CHECKED ls_status pool_wait_for_any(struct pool *pool, uint64_t moment,
 				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 /* Waits until memory may have come back since that moment. LS_OUT_OF_MEMORY: none will come back,
  * or the thread has a launch open, or the time limit has passed. LS_TIMED_OUT: it would wait, but
- * is in a callback. */
+ * is in a callback. The status of the device, if that is broken: memory that seems to have come
+ * back then is of no use. */
 LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,
 				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 

@@ -378,16 +378,25 @@ static bool is_some_to_come(struct pool *pool)
 	return some && atomic_load(&pool->options.driver->broken) == 0;
 }
 
+static ls_status broken_status(const struct pool *pool)
+{
+	return (ls_status)atomic_load(&pool->options.driver->broken);
+}
+
 ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
+	if (broken_status(pool) != LS_OK)
+		return broken_status(pool);
 	bool some = is_some_to_come(pool);
 	/* Some memory may have come back just before that look. */
 	if (pool_moment(pool) != moment)
-		return LS_OK;
+		return broken_status(pool);
 	if (pool_gate_is_open_here() || !some)
 		return LS_OUT_OF_MEMORY;
 	if (pool_gate_is_in_callback())
 		return LS_TIMED_OUT;
 	ls_status status = pool_wait_for_any(pool, moment, patience);
+	if (broken_status(pool) != LS_OK)
+		return broken_status(pool);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }
