@@ -106,7 +106,7 @@ static void test_root_ends(void **state)
 	wait_join(job->ranks[1].thread);
 	const char *text = capture_end(&capture);
 	assert_int_equal(job->ranks[1].status, LS_PEER_DIED);
-	assert_non_null(strstr(text, "rank 0 (process"));
+	assert_non_null(strstr(text, "rank 0 (pid"));
 	close(fd);
 	test_job_close(job);
 }
