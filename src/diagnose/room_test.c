@@ -135,6 +135,72 @@ static void a_long_queue(void **state)
 	assert_true(is_deadlock(fixture));
 }
 
+/* ---- more words than a slot has ---- */
+
+enum { MANY = 2 * WAIT_EDGE_MAX, PAGE = 3 };
+
+/* On rank 0 a thread waits for any of MANY words that its device stores, of two operations by
+ * turns; the last one is of `last`. record: as struct wait_edge has it. */
+static void publish_many(const struct stream_fixture *fixture, int slot, uint64_t last,
+			 uint32_t record)
+{
+	struct wait_table *wait_table = fixture->collect->traces[0].wait_table;
+	struct wait_slot_body body = wait_for_device(fixture, 0);
+	body.edge_count = WAIT_EDGE_MAX;
+	body.further = MANY - WAIT_EDGE_MAX;
+	body.pages = 1 << PAGE;
+	for (int i = 0; i < MANY; i++) {
+		struct wait_edge edge = device_edge(i % 2 ? fixture->front[0] : fixture->behind[0]);
+		edge.record = record;
+		edge.offset = i == MANY - 1 ? last : edge.offset;
+		*(i < WAIT_EDGE_MAX ? &body.edges[i] : &wait_table->pages[PAGE][i % WAIT_EDGE_MAX]) =
+			edge;
+	}
+	publish(fixture->collect, 0, slot, &body);
+}
+
+static void many_words(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct wait_edge *page = fixture->collect->traces[0].wait_table->pages[PAGE];
+	publish_many(fixture, ROOM_SLOT, WAIT_DEVICE_BROKEN, 0);
+	assert_true(is_deadlock(fixture));
+	publish_many(fixture, ROOM_SLOT, WAIT_DEVICE_ROOM, 0);
+	assert_true(is_deadlock(fixture));
+	/* The very last one is of an operation of which nothing is known. */
+	publish_many(fixture, ROOM_SLOT, 0, 0);
+	assert_false(is_deadlock(fixture));
+	/* More of them than a sum of them has room for. */
+	publish_many(fixture, ROOM_SLOT, WAIT_DEVICE_BROKEN, 0);
+	for (int i = 0; i < WAIT_EDGE_MAX; i++)
+		page[i].offset = 1000 + (uint64_t)i;
+	assert_false(is_deadlock(fixture));
+}
+
+/* A thread that shows them for others needs none of them, and is blocked as long as none comes. */
+static void many_words_of_others(void **state)
+{
+	struct stream_fixture *fixture = *state;
+	struct collect_fixture *collect = fixture->collect;
+	struct wait_edge *page = collect->traces[0].wait_table->pages[PAGE];
+	struct diagnose_thread *thread = &collect->job->ranks[0].threads[ROOM_SLOT];
+	publish_many(fixture, ROOM_SLOT, WAIT_DEVICE_BROKEN, WAIT_RECORD_OTHERS);
+	assert_true(is_deadlock(fixture));
+	assert_int_equal(test_bits(thread->others), 1 << 1);
+	assert_false(thread->others_unclear);
+	publish_many(fixture, ROOM_SLOT, 0, WAIT_RECORD_OTHERS);
+	assert_false(is_deadlock(fixture));
+	assert_true(thread->others_unclear);
+	/* A word of another rank among them counts by itself: it has come, or not. */
+	struct wait_edge *last = &page[WAIT_EDGE_MAX - 1];
+	publish_many(fixture, ROOM_SLOT, 0, WAIT_RECORD_OTHERS);
+	*last = wait_for(0, 1).edges[0];
+	last->record = WAIT_RECORD_OTHERS;
+	assert_true(is_deadlock(fixture));
+	last->value = 0;
+	assert_false(is_deadlock(fixture));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +208,8 @@ int main(void)
 		ON_STREAMS(a_wait_for_room_that_is_over),
 		ON_STREAMS(what_is_to_be_put_there),
 		ON_STREAMS(a_long_queue),
+		ON_STREAMS(many_words),
+		ON_STREAMS(many_words_of_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
