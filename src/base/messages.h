@@ -179,16 +179,18 @@
 	"LS-TRANSPORT-MAP", SETTING_LOG_ERROR, "cannot map the memory of rank %d: %s"
 #define MESSAGE_TRANSPORT_SYSTEM \
 	"LS-TRANSPORT-SYSTEM", SETTING_LOG_ERROR, "cannot connect to rank %d: %s: %s"
-#define MESSAGE_TRANSPORT_LIMIT                                                                     \
-	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                                    \
-		"the limit of open files is reached, so the group is not opened: no descriptor is " \
-		"left for the memory of rank %d; %d ranks need about %d (ulimit -n)"
+#define MESSAGE_TRANSPORT_LIMIT                                                                       \
+	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                                      \
+		"rank %d has reached its limit of %llu open files while the ranks of its host "       \
+		"connected, so the group is not opened: %d ranks need about %d besides those of the " \
+		"program, so raise the limit (ulimit -n)"
 #define MESSAGE_TRANSPORT_MISSING                  \
 	"LS-TRANSPORT-MISSING", SETTING_LOG_ERROR, \
 		"not connected within the time limit of ls_group_open: rank %s"
-#define MESSAGE_TRANSPORT_LOST                  \
-	"LS-TRANSPORT-LOST", SETTING_LOG_ERROR, \
-		"rank %d (pid %d) ended while the ranks were connecting"
+#define MESSAGE_TRANSPORT_LOST                                                                    \
+	"LS-TRANSPORT-LOST", SETTING_LOG_ERROR,                                                   \
+		"rank %d (pid %d) ended or gave up while the ranks were connecting: see what it " \
+		"printed"
 #define MESSAGE_TRANSPORT_FAILED \
 	"LS-TRANSPORT-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
 #define MESSAGE_TRANSPORT_UNTRUSTED                                                             \
@@ -217,6 +219,11 @@
 		"and mmap of this process"
 #define MESSAGE_NET_SYSTEM \
 	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
+#define MESSAGE_NET_LIMIT                                                                           \
+	"LS-NET-LIMIT", SETTING_LOG_ERROR,                                                          \
+		"the limit of rank %d is %llu open files, which is too few to connect to ranks on " \
+		"other hosts: each takes two, and Lockstep some 20 besides those of the program. "  \
+		"Raise the limit (ulimit -n)"
 #define MESSAGE_NET_SHARED                                                                       \
 	"LS-NET-SHARED", SETTING_LOG_ERROR,                                                      \
 		"cannot use UCX for connections to other hosts: %s: %s. /dev/shm has only %llu " \

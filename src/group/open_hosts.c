@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/text.h"
 #include "failure/failure.h"
 #include "heartbeat/heartbeat.h"
@@ -21,6 +22,9 @@ enum {
 	VERDICT_OF_0_MS = 500,
 	BREAKING_MS = 5,  /* between two looks at a connection that is breaking */
 	ANSWER_MS = 1000, /* longer than rank 0 a rank waits for its answer */
+	LOOK_MS = 200,    /* between two looks whether a descriptor is left */
+	SHORT_MS = 1000,  /* a rank that has had none so long gives up */
+	LINK_FILES = 13,  /* of UCX, heartbeats and memory, beside two for each rank over TCP */
 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
@@ -64,8 +68,14 @@ const char *group_hosts_root_address(const struct open_hosts *hosts)
 
 /* ---- before the cards ---- */
 
+static ls_status say_few_files(const struct world *world)
+{
+	MESSAGE_SAY(MESSAGE_NET_LIMIT, world->rank, (unsigned long long)open_limit_get());
+	return LS_OUT_OF_MEMORY;
+}
+
 static ls_status open_link(struct world *world, const struct rendezvous_table *table,
-			   struct open_card *card)
+			   const struct ranks *here, struct open_card *card)
 {
 	struct net_options options = {
 		.rank = world->rank,
@@ -74,6 +84,10 @@ static ls_status open_link(struct world *world, const struct rendezvous_table *t
 		.host = table->ranks[world->rank].ip,
 		.transports = world->settings.network == SETTING_NETWORK_TCP ? "tcp" : NULL,
 		.patience_ms = world->rank == 0 ? VERDICT_OF_0_MS : VERDICT_MS};
+	int others = world->size - ranks_count(here);
+	/* Of too few descriptors UCX says something else, or ends the process. */
+	if (open_limit_left() < (uint64_t)(LINK_FILES + (options.transports ? 2 * others : 0)))
+		return say_few_files(world);
 	ls_status status = net_open(&options, &world->link);
 	if (status == LS_OK)
 		net_address(world->link, &card->link);
@@ -91,7 +105,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 	} mine = {.bytes = {0}};
 	mine.card.facts = *facts;
 	snprintf(mine.card.address, sizeof mine.card.address, "%s", address);
-	ls_status status = open_link(world, table, &mine.card);
+	ls_status status = open_link(world, table, &hosts->here, &mine.card);
 	if (status == LS_OK)
 		status = heartbeat_open(world, table->ranks[world->rank].ip, &mine.card.beat_port);
 	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0)
@@ -206,6 +220,18 @@ static void say_hosts(const struct world *world, const struct rendezvous_table *
 	MESSAGE_SAY(MESSAGE_GROUP_HOSTS, table->size, hosts, list.text, wire);
 }
 
+/* UCX does not say that it has found no descriptor for a connection. *since_ns: since when there is
+ * none, at first 0. */
+static bool is_short_of_files(uint64_t *since_ns)
+{
+	uint64_t now_ns = clock_now_ns();
+	if (!open_limit_is_reached())
+		*since_ns = 0;
+	else if (*since_ns == 0)
+		*since_ns = now_ns;
+	return *since_ns != 0 && now_ns - *since_ns >= SHORT_MS * UINT64_C(1000000);
+}
+
 /* Waits for the link, or for what the other ranks say of their connecting. */
 static ls_status wait_for_others(struct world *world, struct rendezvous_meeting *meeting,
 				 uint64_t until_ns)
@@ -216,7 +242,7 @@ static ls_status wait_for_others(struct world *world, struct rendezvous_meeting 
 	if (link->ops->advance(link))
 		return LS_OK;
 	if (link->ops->arm(link))
-		soon_ns = CLOCK_NEVER;
+		soon_ns = net_is_ready(link) ? CLOCK_NEVER : clock_deadline_ns(LOOK_MS);
 	else if (!net_is_breaking(link))
 		return LS_OK;
 	int ears = rendezvous_ears(meeting, fds + 1, RANKS_WORLD_MAX);
@@ -232,7 +258,7 @@ static ls_status connect_all(struct world *world, const struct rendezvous_table 
 {
 	struct link *link = world->link;
 	bool done = false, over = false, told = world->rank == 0;
-	uint64_t until_ns = deadline_ns;
+	uint64_t until_ns = deadline_ns, short_ns = 0;
 	for (;;) {
 		ls_status status = rendezvous_hear(meeting, &over);
 		if (status == LS_OK && (over || !net_is_ready(link)))
@@ -249,6 +275,8 @@ static ls_status connect_all(struct world *world, const struct rendezvous_table 
 		status = wait_for_others(world, meeting, until_ns);
 		if (status != LS_OK)
 			return status;
+		if (!net_is_ready(link) && is_short_of_files(&short_ns))
+			return say_few_files(world);
 		if (clock_now_ns() >= until_ns)
 			return net_is_ready(link) ? rendezvous_give_up(meeting)
 						  : say_silent(world, table);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/own_fd.h"
 #include "base/seqlock.h"
 #include "heartbeat/heartbeat_private.h"
@@ -53,7 +54,7 @@ static bool make_address(const char *ip, uint16_t port, struct sockaddr_storage 
 
 static ls_status fail_socket(const char *ip, const char *what)
 {
-	MESSAGE_SAY(MESSAGE_HOST_SOCKET, ip, what, strerror(errno));
+	MESSAGE_SAY(MESSAGE_HOST_SOCKET, ip, what, OPEN_LIMIT_TEXT(errno));
 	return LS_SYSTEM;
 }
 

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/wait.h"
 
 enum { VARIABLE_MAX = 17, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
@@ -33,7 +34,7 @@ static const char *const removed[] = {
 
 static ls_status say_system(const char *call)
 {
-	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, call, strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, call, OPEN_LIMIT_TEXT(errno));
 	return LS_SYSTEM;
 }
 
@@ -371,7 +372,7 @@ ls_status launcher_program_check(const struct launcher_start *start, int *exit_s
 static ls_status say_start(int rank, const char *call, int *exit_status)
 {
 	*exit_status = EXIT_FAILURE;
-	MESSAGE_SAY(MESSAGE_RUN_START, rank, call, strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_START, rank, call, OPEN_LIMIT_TEXT(errno));
 	return LS_SYSTEM;
 }
 
@@ -402,8 +403,15 @@ static ls_status launch_rank(const struct launcher_start *start, int rank, struc
 			.pid = pid, .pidfd = pidfd, .poll = -1, .exit_code = -1};
 		return LS_OK;
 	}
-	ls_status status = error != 0 ? say_program(start, error, exit_status)
-				      : say_start(rank, "pidfd_open", exit_status);
+	ls_status status = LS_SYSTEM;
+	if (error == EMFILE || error == ENFILE) { /* says nothing of the program */
+		errno = error;
+		status = say_start(rank, "open", exit_status);
+	} else if (error != 0) {
+		status = say_program(start, error, exit_status);
+	} else {
+		status = say_start(rank, "pidfd_open", exit_status);
+	}
 	/* The child has ended, or is about to: without a program it has no work to finish. */
 	kill(-pid, SIGKILL);
 	waitpid(pid, NULL, WNOHANG);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/wait.h"
 #include "failure/run_notes.h"
 #include "launcher/daemon_channel.h"
@@ -88,7 +89,7 @@ static bool open_files(struct daemon *daemon)
 	if (fd >= 0 && fchmod(fd, 0600) == 0 && notes_fd >= 0 &&
 	    write(fd, daemon->order.secret, CHANNEL_SECRET_BYTES) == CHANNEL_SECRET_BYTES)
 		return true;
-	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", OPEN_LIMIT_TEXT(errno));
 	return false;
 }
 
@@ -455,7 +456,7 @@ int launcher_daemon_run(void)
 		daemon->channel.ended = true;
 	} else if (sigprocmask(SIG_BLOCK, NULL, &daemon->start.mask) != 0 ||
 		   !launcher_start_signals(&daemon->start) || !take_channel(daemon)) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", OPEN_LIMIT_TEXT(errno));
 	} else {
 		launcher_channel_greet(&daemon->channel);
 		run_loop(daemon);

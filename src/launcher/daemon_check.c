@@ -13,6 +13,7 @@
 #include "auth/auth.h"
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/wait.h"
 #include "net/net.h"
 
@@ -38,7 +39,7 @@ bool launcher_has_libraries(void)
 	}
 	int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	if (pidfd < 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", OPEN_LIMIT_TEXT(errno));
 		return false;
 	}
 	struct pollfd ended = {.fd = pidfd, .events = POLLIN};

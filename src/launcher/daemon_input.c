@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/open_limit.h"
 
 static void end_input(struct launcher_daemon_input *input)
 {
@@ -79,12 +80,12 @@ int launcher_daemon_input_open(struct launcher_daemon_input *input)
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC) != 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", OPEN_LIMIT_TEXT(errno));
 		return -1;
 	}
 	/* Only this end: the end from which the rank reads must block. */
 	if (fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", OPEN_LIMIT_TEXT(errno));
 		close(ends[0]);
 		close(ends[1]);
 		return -1;

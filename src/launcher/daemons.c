@@ -244,6 +244,13 @@ static bool hear_part(struct launcher_host *host, const struct channel_frame *fr
 	return host->has_told || launcher_channel_put(&host->part, frame->payload, frame->bytes);
 }
 
+static void pass_words_on(struct launcher_host *host)
+{
+	if (host->words_used > 0)
+		launcher_output_feed(&host->stream, host->words, host->words_used);
+	host->words_used = 0;
+}
+
 static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		       const struct channel_frame *frame)
 {
@@ -271,7 +278,11 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		    refused.exit_status < 1 || refused.exit_status > 255)
 			return false;
 		host->state = LAUNCHER_HOST_REFUSED;
-		launcher_host_await(host, 0); /* reads what the daemon has said */
+		/* The daemon wrote its reasons before this frame, but they come another way. */
+		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
+		launcher_channel_flush(&host->channel);
+		launcher_host_await(host, 2000);
+		pass_words_on(host);
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, "could not start its ranks");
 		lose_ranks(job, host, refused.exit_status);
 		return true;
@@ -311,13 +322,6 @@ static void lose_host(struct launcher_job *job, struct launcher_host *host)
 }
 
 /* ---- the loop's view ---- */
-
-static void pass_words_on(struct launcher_host *host)
-{
-	if (host->words_used > 0)
-		launcher_output_feed(&host->stream, host->words, host->words_used);
-	host->words_used = 0;
-}
 
 static void add_fd(struct launcher_poll *set, int fd, int *poll)
 {

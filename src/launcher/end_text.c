@@ -39,7 +39,10 @@ void launcher_end_text(const struct launcher_job *job, int rank, char *out, size
 	char how[LAUNCHER_HOW_BYTES];
 
 	launcher_how_ended(&job->ranks[rank], false, false, how, sizeof how);
-	if (job->hosts)
+	if (job->hosts && job->ranks[rank].far_pid == 0)
+		snprintf(out, bytes, "rank %d on host %s %s", rank, launcher_hosts_name(job, rank),
+			 how);
+	else if (job->hosts)
 		snprintf(out, bytes, "rank %d (pid %d on host %s) %s", rank,
 			 job->ranks[rank].far_pid, launcher_hosts_name(job, rank), how);
 	else

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/ranks.h"
 #include "base/wait.h"
 
@@ -76,12 +77,12 @@ ls_status launcher_guard_start(struct launcher_guard *out)
 
 	*out = (struct launcher_guard){.pid = -1, .pidfd = -1, .fd = -1};
 	if (pipe2(ends, O_CLOEXEC) != 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", OPEN_LIMIT_TEXT(errno));
 		return LS_SYSTEM;
 	}
 	pid_t pid = fork();
 	if (pid < 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", OPEN_LIMIT_TEXT(errno));
 		close(ends[0]);
 		close(ends[1]);
 		return LS_SYSTEM;
@@ -91,7 +92,7 @@ ls_status launcher_guard_start(struct launcher_guard *out)
 	close(ends[0]);
 	out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (out->pidfd < 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pidfd_open", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pidfd_open", OPEN_LIMIT_TEXT(errno));
 		close(ends[1]); /* and so the guard ends */
 		return LS_SYSTEM;
 	}

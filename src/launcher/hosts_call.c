@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/open_limit.h"
 
 enum { PATH_BYTES = 4096, SSH_WORDS_MAX = 48, COMMAND_BYTES = 2 * PATH_BYTES };
 
@@ -133,7 +134,7 @@ bool launcher_host_call(const struct launcher_job *job, struct launcher_host *ho
 	host->words_fd = words[0];
 	return true;
 failed:
-	MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, OPEN_LIMIT_TEXT(errno));
 	for (int i = 0; i < 2; i++) {
 		if (ends[i] >= 0)
 			close(ends[i]);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/open_limit.h"
 
 ls_status launcher_input_init(struct launcher_input *input, int *child)
 {
@@ -19,12 +20,12 @@ ls_status launcher_input_init(struct launcher_input *input, int *child)
 	if (!isatty(STDIN_FILENO))
 		return LS_OK;
 	if (pipe2(ends, O_CLOEXEC) != 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", OPEN_LIMIT_TEXT(errno));
 		return LS_SYSTEM;
 	}
 	/* Only this end: the end from which the rank reads must block. */
 	if (fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", OPEN_LIMIT_TEXT(errno));
 		close(ends[0]);
 		close(ends[1]);
 		return LS_SYSTEM;

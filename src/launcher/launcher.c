@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "launcher/launcher_private.h"
 
 /* Blocks every signal that the loop hears; also in ranks until their program begins. A signal that
@@ -33,7 +34,7 @@ static ls_status take_signals(struct launcher_job *job)
 		if (job->signal_fd >= 0)
 			return LS_OK;
 	}
-	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "signalfd", strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "signalfd", OPEN_LIMIT_TEXT(errno));
 	return LS_SYSTEM;
 }
 

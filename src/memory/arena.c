@@ -16,6 +16,7 @@
 
 #include "base/file_limit.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/own_fd.h"
 #include "memory/memory.h"
 
@@ -36,7 +37,7 @@ bool memory_is_exhaustion(int error)
 static ls_status say_no_arena(size_t bytes, const char *call)
 {
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, call, strerror(error));
+	MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, call, OPEN_LIMIT_TEXT(error));
 	return memory_is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 

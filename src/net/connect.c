@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 
 static void break_by(struct net_peer *peer, ucs_status_t status)
 {
@@ -58,6 +59,8 @@ static ls_status connect_peer(struct net_peer *peer)
 	ucs_status_t status = make_endpoint(peer, &params);
 	if (status == UCS_OK)
 		return LS_OK;
+	if (open_limit_is_reached())
+		return net_say_limit(net);
 	MESSAGE_SAY(MESSAGE_NET_PEER, peer->rank, peer->net->ucx->ucs_status_string(status));
 	return status == UCS_ERR_NO_MEMORY ? LS_OUT_OF_MEMORY : LS_NO_MASTER;
 }
@@ -127,6 +130,8 @@ static ls_status judge_break(const struct net_peer *peer)
 		net->fails_ns = clock_deadline_ns(net->options.patience_ms);
 	if (clock_now_ns() < net->fails_ns)
 		return LS_OK;
+	if (open_limit_is_reached())
+		return net_say_limit(net);
 	MESSAGE_SAY(MESSAGE_NET_BROKEN, peer->rank, net->ucx->ucs_status_string(peer->broken_by));
 	return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
 }

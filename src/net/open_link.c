@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "net/peer.h"
 
 enum { SHARED_BYTES = 16 << 20 }; /* more than UCX needs for a rank */
@@ -44,6 +45,8 @@ static bool lacks_shared_memory(const struct net *net, unsigned long long *free_
 
 static ls_status say_failed(const struct net *net, const char *what, ucs_status_t status)
 {
+	if (open_limit_is_reached())
+		return net_say_limit(net);
 	const char *why = net->ucx->ucs_status_string(status);
 	unsigned long long free_bytes;
 	if (lacks_shared_memory(net, &free_bytes))

@@ -209,6 +209,9 @@ void net_close(struct link *link);
 
 /* ---- connect.c ---- */
 
+/* Says that no descriptor is left, in place of what UCX says then; LS_OUT_OF_MEMORY. */
+ls_status net_say_limit(const struct net *net);
+
 /* Called by UCX for each new connection. */
 void net_on_request(ucp_conn_request_h request, void *context);
 /* Ends listening: no rank can connect any more. */

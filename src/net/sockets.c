@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 
 #include "base/fork.h"
+#include "base/messages.h"
+#include "base/open_limit.h"
 
 union end {
 	struct sockaddr any;
@@ -186,4 +188,10 @@ void net_stop_hearing(struct net *net)
 {
 	if (net->ports.tcp)
 		each_descriptor(net, deafen);
+}
+
+ls_status net_say_limit(const struct net *net)
+{
+	MESSAGE_SAY(MESSAGE_NET_LIMIT, net->link.rank, (unsigned long long)open_limit_get());
+	return LS_OUT_OF_MEMORY;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/open_limit.h"
 #include "rendezvous/meet.h"
 
 enum { PAUSE_FIRST_MS = 5, PAUSE_LAST_MS = 100 };
@@ -43,8 +44,7 @@ static ls_status dial_server(struct rendezvous_client *client)
 		return error == 0 ? LS_OK : LS_NO_MASTER;
 
 	rendezvous_client_where(client, "cannot connect to the rendezvous address ", ": ");
-	errno = error;
-	rendezvous_text_add(client->text, "%m");
+	rendezvous_text_add(client->text, "%s", OPEN_LIMIT_TEXT(error));
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS
 		       ? LS_OUT_OF_MEMORY
 		       : LS_SYSTEM;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What fails the meeting for all, and the words for it. hello.c decides of one connection, gather.c
  * of a card. */
-#include <errno.h>
+#include <unistd.h>
 
+#include "base/open_limit.h"
 #include "base/ranks.h"
 #include "rendezvous/server.h"
 
@@ -100,8 +101,8 @@ void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
 
 void rendezvous_fail_accepting(struct rendezvous_server *server, int error)
 {
-	errno = error;
-	rendezvous_text_add(server->text, "cannot accept connections at %s: %m%s", server->where,
-			    error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+	rendezvous_text_holder(server->text, server->holder, getpid());
+	rendezvous_text_add(server->text, " cannot accept connections at %s: %s", server->where,
+			    OPEN_LIMIT_TEXT(error));
 	rendezvous_fail(server, rendezvous_is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM);
 }

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/open_limit.h"
 #include "rendezvous/meet.h"
 
 /* Room for more than one descriptor, so that what comes uninvited can be seen, and closed. */
@@ -201,8 +202,8 @@ failed:;
 				    bound->address);
 		return LS_BAD_ARGUMENT;
 	}
-	errno = error;
-	rendezvous_text_add(text, "cannot listen at the rendezvous address %s: %m", name);
+	rendezvous_text_add(text, "cannot listen at the rendezvous address %s: %s", name,
+			    OPEN_LIMIT_TEXT(error));
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS
 		       ? LS_OUT_OF_MEMORY
 		       : LS_SYSTEM;

@@ -17,6 +17,7 @@
 #include "base/file_limit.h"
 #include "base/fork.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/own_fd.h"
 #include "base/seqlock.h"
 
@@ -75,7 +76,7 @@ static uint64_t round_records(uint64_t wanted)
 static ls_status say_failed(const char *call)
 {
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_TRACE_FAILED, call, strerror(error));
+	MESSAGE_SAY(MESSAGE_TRACE_FAILED, call, OPEN_LIMIT_TEXT(error));
 	bool exhausted = error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
 	return exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }

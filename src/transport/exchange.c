@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/stopped.h"
 
 /* False if the name does not fit. */
@@ -77,7 +78,7 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 	int error = errno;
 	if (bytes > 0)
 		address[0] = '\0';
-	MESSAGE_SAY(MESSAGE_TRANSPORT_LISTEN, step, strerror(error));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LISTEN, step, OPEN_LIMIT_TEXT(error));
 	return transport_errno_status(error);
 }
 
@@ -123,15 +124,31 @@ static ls_status say_late(const struct client *client)
 	return LS_RANK_MISSING;
 }
 
+static ls_status say_limit(const struct client *client)
+{
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->transport->rank,
+		    (unsigned long long)open_limit_get(), client->ranks.count,
+		    (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
+	return LS_OUT_OF_MEMORY;
+}
+
 static ls_status client_connect(struct client *client)
 {
 	const struct transport_exchange *exchange = client->exchange;
 	while ((client->fd = try_connect(exchange->address)) < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
-			int error = errno;
-			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, client->root, "connect",
-				    strerror(error));
-			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
+			int error = errno, root = client->root;
+			if (error == EMFILE)
+				return say_limit(client);
+			if (error != ECONNREFUSED) {
+				MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, root, "connect",
+					    strerror(error));
+				return transport_errno_status(error);
+			}
+			/* It listened when the ranks met. */
+			MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, root,
+				    exchange->pids ? exchange->pids[root] : 0);
+			return LS_NO_MASTER;
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
@@ -235,13 +252,6 @@ static ls_status say_lost(struct client *client)
 	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, client->root, pid);
 	client->root_knows = true;
 	return LS_PEER_DIED;
-}
-
-static ls_status say_limit(const struct client *client)
-{
-	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->ranks.rank[client->mapped],
-		    client->ranks.count, (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
-	return LS_OUT_OF_MEMORY;
 }
 
 /* Handles one message of the root; *done: it was GO. */

@@ -166,7 +166,10 @@ static int run_without_descriptors(pid_t other)
 	wait_join(job->ranks[0].thread);
 	bool quick = clock_now_ns() - began_ns < TEST_JOB_LIMIT_MS / 2 * UINT64_C(1000000);
 	const char *text = capture_end(&capture);
-	bool said = strstr(text, "LS-TRANSPORT-LIMIT") && strstr(text, "ulimit -n");
+	char words[64];
+	snprintf(words, sizeof words, "rank 0 has reached its limit of %d open files", next);
+	bool said = strstr(text, "LS-TRANSPORT-LIMIT") && strstr(text, words) &&
+		    strstr(text, "ulimit -n");
 	return quick && said && job->ranks[0].status == LS_OUT_OF_MEMORY ? 0 : 1;
 }
 

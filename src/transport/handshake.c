@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 
 /* A control buffer, aligned as its headers have to be. */
 union control {
@@ -82,7 +83,8 @@ ls_status transport_handshake_send(int fd, const struct transport_handshake *wir
 			if (status == LS_TIMED_OUT)
 				status = LS_OK;
 		} else if (error != EINTR) {
-			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, peer, "sendmsg", strerror(error));
+			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, peer, "sendmsg",
+				    OPEN_LIMIT_TEXT(error));
 			return transport_errno_status(error);
 		}
 		if (status != LS_OK)

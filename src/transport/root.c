@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/ranks.h"
 #include "base/stopped.h"
 
@@ -94,8 +95,8 @@ static ls_status say_limit(struct root *root)
 	if (root->failed)
 		return LS_OUT_OF_MEMORY;
 	root->culprit = root->transport->rank;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, first_awaited(root), size,
-		    (size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, root->culprit, (unsigned long long)open_limit_get(),
+		    size, (size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 	return LS_OUT_OF_MEMORY;
 }
 

@@ -15,10 +15,10 @@
 
 #include "base/file_limit.h"
 #include "base/messages.h"
+#include "base/open_limit.h"
 #include "base/own_fd.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
-#include "transport/segment.h"
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 has it; not all headers of the C library do */
 #define MADV_POPULATE_WRITE 23
@@ -173,7 +173,7 @@ static ls_status init_transport(struct transport *transport, uint64_t job, int r
 		      : NULL;
 	if (!segment) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, strerror(error));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, OPEN_LIMIT_TEXT(error));
 		free(peers);
 		return transport_errno_status(error);
 	}

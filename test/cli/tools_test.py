@@ -275,7 +275,7 @@ def test_explain():
         text = good('explain', one)
         matches('^' + one, text)
         assert len(text) > len(one) + 20 and max(map(len, text.splitlines())) <= 100, text
-    matches(r'(?m)^- "Connection refused"', good('explain', 'LS-TRANSPORT-SYSTEM'))
+    matches(r'(?m)^- "Too many open files"', good('explain', 'LS-TRANSPORT-SYSTEM'))
     matches('there is no group: correct the cause', good('explain', 'LS_RANK_MISSING'))
     matches(r"did you mean 'LS-RUN-FAILED'", wrong(2, 'explain', 'LS-RUN-FAILD'))
     matches(r"did you mean 'LS_MISMATCH'", wrong(2, 'explain', 'LS_MISSMATCH'))

@@ -117,6 +117,22 @@ def test_other_version():
     refused(*BOTH, "--lockstep", f"{FOLDER}/other", "true", lines=[r"host host1: has lockstep 9.9, and this host \d+\.\d+\.\d+: "])
 
 
+def test_few_descriptors_there():
+    """What is said names the host or the rank, the limit, and what to do; and blames no program."""
+    few, said = f"{FOLDER}/few", ""
+    for files in range(5, 64):
+        with open(os.open(few, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\nulimit -n {files}; exec {program()} \"$@\"\n")
+        result = lockstep(*BOTH, "--lockstep", few, "true")
+        if result.returncode == 0:
+            break
+        matches(rf"(?m)^(\[host1\] lockstep: (the job|rank [23])|lockstep: host host1: the job) cannot be started: .*"
+                rf"Too many open files: this process may have {files}, so raise the limit \(ulimit -n\)", result.stderr)
+        assert "cannot run" not in result.stderr and "pid 0" not in result.stderr, result.stderr
+        said += result.stderr
+    matches(r"\[host1\] lockstep: rank 2 cannot be started: open failed", said)
+
+
 def as_root():
     if os.getuid() == 0:
         return True

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * opening_rank FAULTY CALL NUMBER SIGNAL: the ranks of one host, LOCAL of WORLD_SIZE, open a group.
  * Rank FAULTY gets the signal at its NUMBER-th CALL of the C library: "connect" over a network, but
- * not to the rendezvous; "accept" by UCX; or "send". It prints what each rank got. */
+ * not to the rendezvous; "accept" by UCX; or "send". Without a signal (0) it can open no file more
+ * then. "open": before it opens the group it can open only NUMBER more. Prints what each rank
+ * got. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,10 +28,25 @@ static const char *fault_call; /* NULL: this rank has no fault */
 static int fault_number, fault_signal;
 static _Atomic int calls;
 
+/* All descriptors below the limit are in use but `left`. */
+static void limit_files(int left)
+{
+	int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
+	struct rlimit limit;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = (rlim_t)(next + left);
+	close(next);
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static void pass(const char *call)
 {
-	if (fault_call && strcmp(call, fault_call) == 0 &&
-	    atomic_fetch_add(&calls, 1) + 1 == fault_number)
+	if (!fault_call || strcmp(call, fault_call) != 0 ||
+	    atomic_fetch_add(&calls, 1) + 1 != fault_number)
+		return;
+	if (fault_signal == 0)
+		limit_files(0);
+	else
 		kill(getpid(), fault_signal);
 }
 
@@ -74,6 +93,8 @@ int main(int count, char **words)
 			fault_number = number(words[3]);
 			fault_signal = number(words[4]);
 		}
+		if (fault_call && strcmp(fault_call, "open") == 0)
+			limit_files(fault_number);
 		ls_status status = ls_group_open(NULL, &group);
 		printf("rank %s: %s\n", rank, ls_status_name(status));
 		fflush(stdout);
