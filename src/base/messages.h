@@ -431,6 +431,10 @@
 #define MESSAGE_RUN_HOST "LS-RUN-HOST", SETTING_LOG_ERROR, "host %s: %s"
 #define MESSAGE_RUN_HOSTS \
 	"LS-RUN-HOSTS", SETTING_LOG_ERROR, "no rank was started, because of %d of %d hosts: %s"
+#define MESSAGE_RUN_CUT                                                                                 \
+	"LS-RUN-CUT", SETTING_LOG_ERROR,                                                                \
+		"nothing has come from the launcher for %.1f s, and its host has acknowledged nothing " \
+		"that was sent to it meanwhile, so the ranks of this host end"
 #define MESSAGE_RUN_HOST_LOST \
 	"LS-RUN-HOST-LOST", SETTING_LOG_ERROR, "the connection to host %s (%s) has ended: %s"
 #define MESSAGE_RUN_STACK                                                                    \

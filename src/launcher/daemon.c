@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The launcher's daemon on one host: checks that all is there, starts the ranks of this host when
  * the launcher says so, sends what they write and how they end, and passes signals on. It decides
- * nothing. If the launcher is gone, the ranks end. */
+ * nothing. If the launcher is gone, or cannot be reached, the ranks end. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -34,6 +34,7 @@ struct daemon {
 	char **command;
 	struct launcher_daemon_input input;
 	struct launcher_evidence evidence; /* if is_ready */
+	struct launcher_daemon_silence silence;
 	int started, ended;
 	uint64_t credit; /* bytes of output that may be sent */
 	bool has_order, is_ready, is_over;
@@ -149,6 +150,7 @@ static bool hear_order(struct daemon *daemon, const struct channel_frame *frame)
 		return true;
 	}
 	daemon->is_ready = true;
+	launcher_daemon_silence_init(&daemon->silence);
 	launcher_evidence_init(&daemon->evidence, daemon->ranks, order->first, order->count,
 			       daemon->start.notes_fd);
 	launcher_channel_send(&daemon->channel, CHANNEL_READY, &ready, sizeof ready, NULL, 0);
@@ -420,11 +422,16 @@ static void run_loop(struct daemon *daemon)
 	struct launcher_poll set;
 
 	while (!daemon->is_over && !daemon->channel.ended) {
+		bool runs = daemon->ended < daemon->started;
 		fill_poll(daemon, &set);
-		ls_status status = wait_fds(NULL, set.fds, set.count, -1, CLOCK_NEVER);
+		ls_status status = wait_fds(
+			NULL, set.fds, set.count, -1,
+			runs ? launcher_daemon_silence_deadline(&daemon->silence) : CLOCK_NEVER);
 		if (status == LS_OK)
 			step_daemon(daemon, &set);
-		else if (status != LS_INTERRUPTED)
+		else if (status != LS_INTERRUPTED && status != LS_TIMED_OUT)
+			return;
+		if (runs && launcher_daemon_silence_look(&daemon->silence, &daemon->channel))
 			return;
 	}
 }

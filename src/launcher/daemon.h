@@ -25,6 +25,27 @@ void launcher_daemon_input_poll(struct launcher_daemon_input *input, struct laun
 void launcher_daemon_input_step(struct launcher_daemon_input *input,
 				const struct launcher_poll *set, struct launcher_channel *channel);
 
+/* ---- daemon_silence.c ---- */
+
+/* Whether the network to the launcher is cut, while ranks run. */
+struct launcher_daemon_silence {
+	bool knows; /* which connection leads to the launcher */
+	uint8_t family;
+	uint16_t near_port, far_port; /* as the network has them, like the addresses */
+	uint32_t near[4], far[4];
+	uint64_t limit_ms, looked_ns, silent_ns;
+	uint64_t received; /* channel.received at the last look */
+};
+
+/* Call once the environment is that of the ranks. */
+void launcher_daemon_silence_init(struct launcher_daemon_silence *silence);
+/* When to look next. */
+uint64_t launcher_daemon_silence_deadline(const struct launcher_daemon_silence *silence);
+/* True, with a message: the launcher cannot be reached any more, so the ranks are to end. Sends
+ * something if nothing has come. */
+bool launcher_daemon_silence_look(struct launcher_daemon_silence *silence,
+				  struct launcher_channel *channel);
+
 /* ---- evidence.c ---- */
 
 /* What a daemon keeps of the ranks of its host: it holds their traces and segments, copies their

@@ -310,6 +310,52 @@ def test_daemon_there_is_silent():
         until(lambda: all(is_gone(pid) for pid in ranks.values()), "the ranks there to end")
 
 
+def inside(pid, *words):
+    subprocess.run(["nsenter", "-t", str(pid), "-n", *words], check=True)
+
+
+CUTS = {  # what host1 does, and what undoes it
+    "the cable": ("ip link set wire down", "ip link set wire up"),
+    "what goes from there": ("ip neigh replace 198.18.0.1 lladdr 02:00:00:00:00:99 dev wire nud permanent",
+                             "ip neigh del 198.18.0.1 dev wire"),
+}
+
+
+def test_network_is_cut():
+    """sshd notices nothing for hours. The daemon does, and ends its ranks."""
+    if not as_root():
+        return
+    for cut, undo in CUTS.values():
+        with Far(*WAITS, settings={"LOCKSTEP_UNREACHABLE_MS": 2000}) as job:
+            ranks = job.begun()
+            far = subprocess.Popen(["nsenter", "-t", str(ranks[3]), "-n", "sleep", "1000"])
+            inside(ranks[3], *cut.split())
+            try:
+                status, _, errors = job.end()
+                equal(status, 1, errors)
+                matches(r"host host1 \(ranks 2-3\): nothing has come from its daemon for [23]\.\d s, so the job has failed", errors)
+                until(lambda: all(is_gone(pid) for pid in ranks.values()), "all ranks to end")
+                until(lambda: not daemons(), "all daemons to end")
+            finally:
+                inside(far.pid, *undo.split())
+                far.kill()
+                far.wait()
+
+
+def test_launcher_is_stopped():
+    """That is no cut: its host still acknowledges what is sent. Rank 3 outlives the limit by far."""
+    outlived = f"{FOLDER}/outlived"
+    with Far("sh", "-c", f"echo ready; [ $RANK = 3 ] && sleep 4 && echo >{outlived}; exec sleep 1000",
+             settings={"LOCKSTEP_UNREACHABLE_MS": 1000}) as job:
+        ranks = job.begun()
+        job.process.send_signal(signal.SIGSTOP)
+        until(lambda: os.path.exists(outlived) or is_gone(ranks[3]), "rank 3 to live on")
+        job.process.send_signal(signal.SIGCONT)
+        assert os.path.exists(outlived) and not any(is_gone(pid) for pid in ranks.values())
+        job.process.send_signal(signal.SIGTERM)
+        equal(job.end()[0], 128 + signal.SIGTERM)
+
+
 def test_interrupt_while_a_name_is_looked_up():
     """By a server that does not answer."""
     if not as_root():
