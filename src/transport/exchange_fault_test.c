@@ -277,7 +277,7 @@ static void test_no_root(void **state)
 	close(job->listen_fd);
 	job->listen_fd = -1;
 	assert_int_equal(test_job_connect_rank(&job->ranks[1]), LS_NO_MASTER);
-	assert_non_null(strstr(capture_end(&capture), "rank 0 (process 0) ended or gave up"));
+	assert_non_null(strstr(capture_end(&capture), "rank 0 (pid 0) ended or gave up"));
 	test_job_close(job);
 }
 
