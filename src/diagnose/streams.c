@@ -181,7 +181,9 @@ static void add_peer(const struct diagnose_snapshot *job, const struct diagnose_
 		     int peer, struct words *words)
 {
 	struct wait_edge edge = {.owner = -1, .peer = peer, .segment = WAIT_SEGMENT_NONE};
-	words->fails |= peer >= job->size || diagnose_is_far(&job->ranks[peer]);
+	words->fails |= peer >= job->size;
+	if (peer < job->size && diagnose_is_far(&job->ranks[peer]))
+		edge.segment = WAIT_SEGMENT_MIRROR; /* what it has sent may be under way */
 	add_word(words, &edge, op);
 }
 
@@ -206,8 +208,11 @@ static void add_peers(const struct diagnose_snapshot *job, const struct diagnose
 	words->any = true;
 	RANKS_EACH (r, members ? members : &world)
 		if (r >= job->size || (!diagnose_is_gone(&job->ranks[r]) &&
-				       !diagnose_has_left(&job->ranks[r], record->group)))
+				       !diagnose_has_left(&job->ranks[r], record->group))) {
 			add_peer(job, op, r, words);
+			/* What several hosts have sent is not proved. */
+			words->fails |= r < job->size && diagnose_is_far(&job->ranks[r]);
+		}
 }
 
 static void find_words(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
