@@ -92,9 +92,6 @@
 #define MESSAGE_DEVICE_NONE                  \
 	"LS-DEVICE-NONE", SETTING_LOG_ERROR, \
 		"%s: this rank has no device; ls_group_open takes its name as the option device"
-#define MESSAGE_DEVICE_REMOTE                  \
-	"LS-DEVICE-REMOTE", SETTING_LOG_ERROR, \
-		"%s: rank %d is on another host, which a send on a stream cannot reach yet"
 #define MESSAGE_DEVICE_STREAMS                  \
 	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
 		"device %s: stream %p can use no memory, as %d other streams have blocks%s"

@@ -99,6 +99,9 @@ struct hosts_relay {
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
 	struct hosts_transfer sent[MAIL_SLOTS], received[MAIL_SLOTS];
 	struct link_message offered[MAIL_SLOTS]; /* handle NULL: none */
+	/* Bit i: message i to the peer, or from the peer, was announced with LATE, and LONG has not
+	 * followed yet. */
+	uint64_t late_sent, late_received;
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
 	void *target[MAIL_SLOTS];
@@ -155,8 +158,12 @@ struct hosts {
 enum hosts_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	HOSTS_NOTE_WRITE,
-	/* a long message of the ring at place [1]: RTS slot [2], generation [3] */
+	/* a long message of the ring at place [1]: RTS slot [2], generation [3]. Without a payload:
+	 * of a message that LATE has announced, and that has no byte */
 	HOSTS_NOTE_LONG,
+	/* the same of a message whose payload a stream of the source has not copied yet: bytes [4].
+	 * LONG follows when the stream has, unless the group fails before */
+	HOSTS_NOTE_LATE,
 	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
 	HOSTS_NOTE_CHANNEL,
 	/* group [1] has failed: status [2], culprit [3], operation [4]; payload: the groups that
@@ -324,8 +331,20 @@ bool hosts_pump_pushes(struct hosts_pump *pump);
 
 /* ---- fetch.c ---- */
 
-/* Fetches what hosts_fetch_message has asked for. */
+/* The end of what is copied of a long message. Also one without a byte has a piece: its receiver
+ * waits for it. */
+static inline uint64_t hosts_pieces(uint64_t bytes)
+{
+	return bytes > 0 ? transport_mail_pieces(bytes) : 1;
+}
+/* Fetches what hosts_fetch_message has asked for. What is late stays asked for. */
 void hosts_fetch_wanted(const struct hosts_path *path);
+/* LATE has arrived for RTS slot `index`, or LONG for a slot of late_received: the message is taken
+ * over, or goes back. */
+void hosts_fetch_announced(struct hosts_relay *relay, unsigned index, uint64_t bytes,
+			   uint32_t generation);
+void hosts_fetch_offered(struct hosts *hosts, int peer, struct hosts_relay *relay, unsigned index,
+			 const struct link_message *message);
 /* Fails a receive whose payload will never arrive. */
 void hosts_fetch_fail(struct hosts_relay *relay, unsigned index);
 

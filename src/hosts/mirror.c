@@ -161,24 +161,26 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 	const uint64_t *words = message->note.words;
 	uint64_t index = words[2];
 	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
+	bool is_late = words[0] == HOSTS_NOTE_LATE;
+	bool follows = relay && index < MAIL_SLOTS && !is_late && relay->late_received >> index & 1;
 	/* A source that uses a slot again has the payload of the last use back. */
-	if (!relay || index >= MAIL_SLOTS || !message->handle ||
+	if (!relay || index >= MAIL_SLOTS || (!follows && is_late == (message->handle != NULL)) ||
+	    (!follows && atomic_load(&relay->wanted) >> index & 1) ||
 	    relay->received[index].is_under_way) {
 		hosts_return_offer(hosts, peer, message);
 		return;
 	}
-	struct mail_rts *rts = &relay->from->rts[index];
-	hosts_return_offer(hosts, peer, &relay->offered[index]);
-	relay->offered[index] = *message;
-	rts->window = 0;
-	rts->bytes = message->bytes;
-	rts->by_address = true;
-	rts->in_places = false;
-	rts->generation = (uint32_t)words[3];
-	atomic_store_explicit(&rts->staged, transport_mail_word(rts->generation, MAIL_CLAIMS),
-			      memory_order_relaxed);
-	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
-			      memory_order_relaxed);
+	if (follows) {
+		hosts_fetch_offered(hosts, peer, relay, (unsigned)index, message);
+	} else {
+		uint64_t bit = UINT64_C(1) << index;
+		hosts_return_offer(hosts, peer, &relay->offered[index]);
+		relay->offered[index] = *message;
+		relay->late_received =
+			is_late ? relay->late_received | bit : relay->late_received & ~bit;
+		hosts_fetch_announced(relay, (unsigned)index, is_late ? words[4] : message->bytes,
+				      (uint32_t)words[3]);
+	}
 	if (atomic_load(&relay->channel.withdrawn))
 		hosts_cancel_offered(hosts, peer, relay);
 }
@@ -248,7 +250,7 @@ static void put_message(struct hosts *hosts, int peer, const struct link_message
 	const uint64_t *words = message->note.words;
 	uint64_t inside;
 	unsigned area;
-	if (words[0] == HOSTS_NOTE_LONG) {
+	if (words[0] == HOSTS_NOTE_LONG || words[0] == HOSTS_NOTE_LATE) {
 		put_long(hosts, peer, message);
 		return;
 	}

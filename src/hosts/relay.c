@@ -88,6 +88,13 @@ static bool send_failure(const struct hosts_path *path)
 
 /* ---- sends ---- */
 
+/* Whether the payload is there: a stream may still have to copy it. */
+static bool is_staged(const struct mail_rts *rts)
+{
+	uint64_t staged = atomic_load_explicit(&rts->staged, memory_order_acquire);
+	return (int64_t)(staged - transport_mail_word(rts->generation, MAIL_CLAIMS)) >= 0;
+}
+
 /* Offers a long payload, unless its send was cancelled. Afterwards only the peer can cancel it. */
 static bool send_long(const struct hosts_path *path, unsigned index)
 {
@@ -120,6 +127,59 @@ static bool send_long(const struct hosts_path *path, unsigned index)
 	}
 	/* This rank has done its part: the peer can fetch the data. */
 	atomic_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
+	return true;
+}
+
+/* Announces a message whose payload is not there yet. */
+static bool send_late(const struct hosts_path *path, unsigned index)
+{
+	struct hosts_relay *relay = path->relay;
+	const struct mail_rts *rts = &relay->to->rts[index];
+	struct link_note note = {.words = {HOSTS_NOTE_LATE, hosts_place_at_target(path, relay->to),
+					   index, rts->generation, rts->bytes}};
+	if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, NULL, 0, NULL))
+		return false;
+	relay->late_sent |= UINT64_C(1) << index;
+	return true;
+}
+
+/* Offers the slot's payload, or announces the message: one without a byte cannot be offered. */
+static bool send_rts(const struct hosts_path *path, unsigned index)
+{
+	const struct mail_rts *rts = &path->relay->to->rts[index];
+	return is_staged(rts) && rts->bytes > 0 ? send_long(path, index) : send_late(path, index);
+}
+
+/* Says that a message without a byte is there. Afterwards nobody takes it back. */
+static bool send_empty(const struct hosts_path *path, unsigned index)
+{
+	struct hosts_relay *relay = path->relay;
+	struct mail_rts *rts = &relay->to->rts[index];
+	struct link_note note = {.words = {HOSTS_NOTE_LONG, hosts_place_at_target(path, relay->to),
+					   index, rts->generation}};
+	uint64_t open = transport_mail_word(rts->generation, 0);
+	if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, NULL, 0, NULL))
+		return false;
+	/* If this fails, the group has. */
+	(void)atomic_compare_exchange_strong(&rts->cursor, &open, open | MAIL_MATCHED);
+	return true;
+}
+
+/* Offers the payloads that streams have copied since their messages were announced. One whose send
+ * was given up is never offered: the group has failed. */
+static bool send_payloads(const struct hosts_path *path)
+{
+	struct hosts_relay *relay = path->relay;
+	for (uint64_t left = relay->late_sent; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(left);
+		const struct mail_rts *rts = &relay->to->rts[i];
+		bool given_up = atomic_load(&rts->cursor) & MAIL_CLOSED;
+		if (!given_up && !is_staged(rts))
+			continue;
+		if (!given_up && !(rts->bytes > 0 ? send_long(path, i) : send_empty(path, i)))
+			return false;
+		relay->late_sent &= ~(left & -left);
+	}
 	return true;
 }
 
@@ -182,7 +242,7 @@ static bool send_messages(const struct hosts_path *path)
 			continue;
 		}
 		unsigned rts = slot->envelope.rts;
-		if (rts && relay->announced != relay->next && !send_long(path, rts - 1))
+		if (rts && relay->announced != relay->next && !send_rts(path, rts - 1))
 			return false;
 		relay->announced = relay->next;
 		if (slot->envelope.cell && !send_cells(path, &slot->envelope))
@@ -273,7 +333,8 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	bool failed = wait_has_failed(atomic_load(&transport_head_of(team)->cause));
 	enum hosts_keep keep = failed ? HOSTS_KEEP_NOT : HOSTS_KEEP_FINISHED;
 	return send_failure(&path) && send_entries(&path) && hosts_channel_send(&path) &&
-	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
+	       send_taken(&path) && send_messages(&path) && send_payloads(&path) &&
+	       hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
 	       hosts_send_end(&path, ended) &&
 	       (left == relay->times_closed || may_send_closed(relay)) &&

@@ -68,6 +68,8 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
 	relay->has_told_failure = relay->has_cells = relay->has_pages = false;
+	relay->late_sent = relay->late_received = 0;
+	atomic_store(&relay->wanted, 0);
 	atomic_store(&relay->cancels, 0);
 	relay->lingers_until_ns = 0;
 	relay->next = 1;

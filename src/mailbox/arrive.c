@@ -135,6 +135,8 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 			return;
 		}
 		bool brought = !given && invite_source(mailbox, op);
+		if (brought && p2p->pieces == 0)
+			p2p->pieces = 1; /* it is waited for, although it has no byte */
 		mailbox_activate(mailbox, op, brought ? OP_P2P_SENDER_COPIES : OP_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);

@@ -81,10 +81,6 @@ ls_status progress_stream_prepare(const char *function, struct ls_request *op, v
 		MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
 		return LS_BAD_ARGUMENT;
 	}
-	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->mirror) {
-		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, world_rank_of(group, call->peer));
-		return LS_UNSUPPORTED;
-	}
 	ls_status status = pool_stream_check(device->pool, stream);
 	if (status != LS_OK)
 		return status;

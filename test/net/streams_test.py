@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""test/net/streams_test.py STREAMS_RANK: collectives and receives on streams of a device, on two hosts; a send on a stream to
-another host is refused."""
+"""test/net/streams_test.py STREAMS_RANK: collectives and messages on streams of a device, on two hosts."""
 
 import os
 import re
@@ -20,9 +19,8 @@ def play(case):
     if reason:
         return None, reason
     through = re.findall(rf"rank (\d) of {HOSTS} is through", text)
-    refused = re.findall(r"refused: .*is on another host, which a send on a stream cannot reach yet", text)
-    return code == 0 and sorted(through) == ["0", "1"] and len(refused) == HOSTS, text
+    return code == 0 and sorted(through) == ["0", "1"], text
 
 
 if __name__ == "__main__":
-    sys.exit(play_all(["collectives, receives and refused sends on streams"], play))
+    sys.exit(play_all(["collectives and messages on streams"], play))
