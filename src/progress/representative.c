@@ -6,7 +6,7 @@
 struct ls_request *progress_first_ordered(struct world_p2p *p2p)
 {
 	struct ls_request *op = p2p->first;
-	while (op && !op->ordered)
+	while (op && (!op->ordered || atomic_load(&op->base.p2p.lingers)))
 		op = op->next;
 	return op;
 }
