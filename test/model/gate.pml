@@ -3,7 +3,8 @@
  * marks.c; alloc_slowly, pool_trim, wait_for_any, pool_close).
  *
  * Properties:
- * - No thread waits forever, although only an allocation that rank 1 waits for has a time limit.
+ * - No thread waits forever, although only an allocation that rank 1 waits for has a time limit. If
+ *   the allocation fits into the segment it needs none, once stream 0 is done with that.
  * - The allocation gets its memory, because all was free before. Else its time limit has passed, or
  *   the device has too little memory, and the allocation finds that out.
  * - A give begins only while no launch is open or in flight.
@@ -11,18 +12,18 @@
  *
  * Processes: two ranks. Each launches a receive on one stream and a send on another; their kernels
  * wait for those of the other rank. Rank 0 has two threads in full. `launcher` launches, then
- * trims. `allocator` frees a segment that is all memory of the device, allocates a larger one,
- * frees it, and closes the pool. Of rank 1 there is what rank 0 can notice: a give, and the
+ * trims. `allocator` frees a segment that is all memory of the device, allocates a larger one, or
+ * one that fits into the segment, frees it, and closes the pool. Of rank 1 there is what rank 0 can notice: a give, and the
  * launches. These are one or two. Before the second launch rank 1 may wait on the host for the
  * result of the first, and before both for a message that rank 0 sends after its allocation.
  *
  * Abstractions: a driver's give waits until all that the rank has launched is done, and its other
  * calls wait behind the give. What a thread does under the lock of the pool or of the gate is one
- * step. A wait is a guard on the awaited words: see doorbell.pml. Not modelled:
- * pool_gate_take_back; a device that breaks.
+ * step. A wait is a guard on the awaited words: see doorbell.pml. Not modelled: cutting a cached
+ * block; a device that breaks.
  *
  * Mutants: each makes one mistake, which a comment names. All deadlock, or fail the allocation. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -43,6 +44,7 @@ bit open_1, giving_1;
 bit rank_1_depends;
 bit message_sent;
 bit too_large; /* the device has less memory than the allocation wants */
+bit fits; /* the allocation fits into the segment, so it may take that back from the gate */
 
 /* Rank 0: struct pool_gate. Stream 0 receives, stream 1 sends. */
 byte open_count; /* for a moment also counts a launch that finds `giving` */
@@ -77,126 +79,7 @@ byte given;
 #define MOMENT (puts + mark_done + returned)
 #endif
 
-/* ---- gate.c ---- */
-
-inline pool_gate_tell()
-{
-	if
-	:: atomic { waiting_count > 0 -> skip };
-	   atomic {
-		if :: listens[ALLOC] == 1 -> listens[ALLOC] = 2 :: else fi;
-		if :: listens[LAUNCH] == 1 -> listens[LAUNCH] = 2 :: else fi
-	   }
-	:: else
-	fi
-}
-
-inline await_give()
-{
-	waiting_count++;
-	listens[LAUNCH] = 1;
-	if
-	:: giving -> listens[LAUNCH] == 2
-	:: else
-	fi;
-	atomic { waiting_count--; listens[LAUNCH] = 0 }
-}
-
-/* Mutant 14 begins a launch although a give is under way. */
-inline pool_gate_begin()
-{
-	do
-	:: atomic { !giving || MUTANT == 14 -> open_count++; has_begun = 1 }; break
-	:: atomic { giving && MUTANT != 14 -> open_count++ };
-	   open_count--;
-	   pool_gate_tell();
-	   await_give()
-	od
-}
-
-inline pool_gate_end()
-{
-	atomic { open_count--; has_begun = 0 }
-#if MUTANT != 6 /* mutant 6 tells nobody that a launch has ended */
-	pool_gate_tell()
-#endif
-}
-
-inline end_giving()
-{
-	giving = 0;
-#if MUTANT != 15 /* mutant 15 tells nobody that a give has ended */
-	pool_gate_tell()
-#endif
-}
-
-inline begin_giving(granted, busy)
-{
-	granted = 0;
-#if MUTANT == 1 /* has no gate */
-	granted = 1;
-#else
-#if MUTANT != 2 /* mutant 2: launches and gives only exclude each other */
-	busy = IN_FLIGHT(0) || IN_FLIGHT(1);
-#endif
-	if
-	:: !busy ->
-		atomic {
-			if
-			:: open_count == 0 && !giving -> giving = 1; granted = 1
-			:: else
-			fi
-		}
-	:: else
-	fi;
-#if MUTANT != 2 && MUTANT != 8 /* mutant 8 does not look again, once no launch can begin */
-	if
-	:: granted ->
-		busy = IN_FLIGHT(0) || IN_FLIGHT(1);
-		if
-		:: busy -> end_giving(); granted = 0
-		:: else
-		fi
-	:: else
-	fi;
-#endif
-	busy = 0
-#endif
-}
-
-/* Mutants 1, 2, 8 and 14 fail this; they are to show what follows. */
-inline give()
-{
-	atomic {
-		!driver[0] -> driver[0] = 1;
-		assert(MUTANT == 1 || MUTANT == 2 || MUTANT == 8 || MUTANT == 14 ||
-		       !has_begun && !IN_FLIGHT(0) && !IN_FLIGHT(1))
-	}
-	atomic { IDLE -> driver[0] = 0; memory = 1 }
-	/* `given` of the pool */
-#if MUTANT == 17 /* MOMENT changes while the segment still counts as put off */
-	atomic { assert(!closed); given++ }
-#endif
-	atomic { assert(!closed); returned++ }
-}
-
-inline pool_gate_give_due(any, granted, busy)
-{
-	any = 0;
-	do
-	:: due == 0 -> break
-	:: due > 0 ->
-		begin_giving(granted, busy);
-		if :: !granted -> break :: else -> granted = 0 fi;
-		if
-		:: atomic { due > 0 -> due--; any = 1 }; give()
-		:: due == 0
-		fi;
-#if MUTANT != 1
-		end_giving()
-#endif
-	od
-}
+#include "parts/gate_gives.pml"
 
 /* ---- pool/marks.c ---- */
 
@@ -267,6 +150,21 @@ inline pool_trim()
 	pool_gate_give_due(any, granted, busy)
 }
 
+/* The last resort, before the thread waits: the segment is still to be given. */
+inline pool_take_back()
+{
+	atomic {
+		if
+		/* mutant 18 waits although it could take the segment */
+		:: fits && due > 0 && MUTANT != 18 ->
+			due--;
+			returned = returned + (MUTANT != 19); /* mutant 19 does not count it */
+			got = 1
+		:: else
+		fi
+	}
+}
+
 /* The thread is counted first, and then looks whether `moment` has passed. again: it wakes up soon,
  * and looks again. */
 inline wait_for_any(limit)
@@ -329,11 +227,14 @@ inline alloc_slowly()
 	   atomic { IDLE -> driver[0] = 0 };
 #endif
 	   pool_trim();
+	   pool_take_back();
+	   if :: got -> break :: else fi;
 	   atomic { some = put_off > returned || segment == PENDING || wanted > mark_done };
 	   if
 	   :: moment != MOMENT
 	   :: moment == MOMENT && !some -> break
-	   :: moment == MOMENT && some -> wait_for_any(rank_1_depends)
+	   :: moment == MOMENT && some ->
+		wait_for_any(rank_1_depends && !(fits && mark_done >= number))
 	   fi;
 	   if :: timed_out -> break :: else fi;
 	   atomic { some = 0; moment = MOMENT }
@@ -488,7 +389,8 @@ proctype giver_1()
 init {
 	atomic {
 		if
-		:: rank_1_depends = 1
+		:: rank_1_depends = 1;
+		   if :: fits = 1 :: skip fi
 #if MUTANT == 0 || MUTANT == 17
 		:: too_large = 1
 #endif
