@@ -2,53 +2,9 @@
  * Two ranks on two hosts. A thread leaves notes that the link keeps back to a thread that just
  * pushes: they are sent, too; this thread plays both. What a peer must not write (mirror.c); and
  * how the ranks part (parting.c). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <lockstep/types.h>
 
-#include "hosts/hosts_fixture.h"
-#include "transport/notify.h"
-#include "hosts/hosts_private.h"
-
-enum { HERE = 0, FAR = 1, RANKS = 2, PASSES = 1000 };
-
-static const int host_of[RANKS] = {0, 1};
-
-struct pair {
-	struct test_job *job;
-	struct loop *loop;
-	struct transport *here, *there;
-	struct transport_team *team, *far_team;
-};
-
-static struct pair open_pair(void)
-{
-	struct pair pair = {.job = test_job_new_of(RANKS, TEST_JOB_LIMIT_MS, true)};
-	pair.loop = hosts_connect(pair.job, host_of, 1);
-	pair.here = &pair.job->ranks[HERE].transport;
-	pair.there = &pair.job->ranks[FAR].transport;
-	pair.team = &pair.job->ranks[HERE].team;
-	pair.far_team = &pair.job->ranks[FAR].team;
-	transport_notify_all(pair.team);
-	transport_notify_all(pair.far_team);
-	/* Each has to hear that the other one has made the group. */
-	while (!pair.team->relays[FAR].is_ready || !pair.far_team->relays[HERE].is_ready) {
-		hosts_advance(pair.here);
-		hosts_advance(pair.there);
-	}
-	return pair;
-}
-
-static void close_pair(struct pair *pair)
-{
-	hosts_disconnect(pair->job, pair->loop);
-	test_job_close(pair->job);
-}
+#include "hosts/pair_fixture.h"
 
 /* No rank waits for this word, so the link keeps it back. */
 static void publish(struct transport_team *team, uint64_t finished)
@@ -63,14 +19,6 @@ static uint64_t comes(const struct pair *pair)
 	for (int i = 0; i < PASSES; i++)
 		hosts_advance(pair->there);
 	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
-}
-
-static void advance_both(const struct pair *pair)
-{
-	for (int i = 0; i < PASSES; i++) {
-		hosts_advance(pair->here);
-		hosts_advance(pair->there);
-	}
 }
 
 static struct transport_team *publishes; /* NULL: nothing more */
