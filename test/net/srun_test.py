@@ -13,10 +13,11 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "cli"))
-from harness import Late, environment, equal, main, matches, until  # noqa: E402
+from harness import LIMIT_S, Late, environment, equal, main, matches, until  # noqa: E402
 
 HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
 SKIPPED = 77
+END_S = 30  # for a daemon that was told to end
 FOLDER = os.environ.get("SRUN_FOLDER", "")
 PROGRAMS = "munged slurmctld slurmd srun salloc sinfo"
 CONFIG = """
@@ -59,6 +60,16 @@ def logs():
     return "\n".join(texts)
 
 
+def end(process):
+    """Slurm's daemons wait for steps, and sometimes for each other, before they end."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def be_node(host):
     """Both nodes have a slurmd; host0 the controller and the tests, too. The end of the tests closes `door`."""
     for words in (["mount", "-t", "tmpfs", "tmpfs", "/run"], ["mkdir", "-p", "/run/munge", "/run/spool"]):
@@ -76,16 +87,15 @@ def be_node(host):
                 door.read()
     finally:
         for process in reversed(started):
-            process.terminate()
-            process.wait()
+            end(process)
 
 
 def look():
     door = os.open(f"{FOLDER}/door", os.O_RDWR)
     try:
-        until(lambda: subprocess.run(["sinfo", "-h", "-o", "%t%D"], capture_output=True, text=True,
-                                     check=False).stdout.split() == ["idle2"], "both nodes to become idle")
-    except Late as error:
+        until(lambda: subprocess.run(["sinfo", "-h", "-o", "%t%D"], capture_output=True, text=True, check=False,
+                                     timeout=LIMIT_S).stdout.split() == ["idle2"], "both nodes to become idle")
+    except (Late, subprocess.TimeoutExpired) as error:
         print(f"# skipped: Slurm does not run here: {error}\n{logs()}\n0 passed, 0 failed")
         os.close(door)
         return
