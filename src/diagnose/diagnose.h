@@ -185,7 +185,8 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot 
  * the other rank sees are true. */
 
 /* What one rank has exchanged with ranks on other hosts; see struct transport_traffic. Read
- * `arrived` before the words. */
+ * `arrived` before the words, and before `is_served`: what arrives may make the rank fetch a
+ * payload, and until that has begun only `is_served` shows it. Read `fetched` before `begun`. */
 struct diagnose_traffic {
 	uint64_t posted[RANKS_WORLD_MAX], arrived[RANKS_WORLD_MAX];
 	uint64_t begun[RANKS_WORLD_MAX], fetched[RANKS_WORLD_MAX], released[RANKS_WORLD_MAX];

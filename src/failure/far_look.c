@@ -78,16 +78,17 @@ struct ranks failure_ranks_here(const struct world *world)
 	return here;
 }
 
-static void read_traffic(const struct world *world, struct diagnose_traffic *out)
+void failure_read_traffic(const struct world *world, struct diagnose_traffic *out)
 {
 	for (int q = 0; q < world->size; q++) {
 		const struct transport_segment *segment = world->transport.peers[q].segment;
 		if (world->transport.peers[q].mirror)
 			continue;
+		for (int r = 0; r < world->size; r++)
+			out[q].arrived[r] = atomic_load(&transport_traffic(segment, r)->arrived);
 		out[q].is_served = atomic_load(&segment->served) == atomic_load(&segment->marked);
 		for (int r = 0; r < world->size; r++) {
 			const struct transport_traffic *traffic = transport_traffic(segment, r);
-			out[q].arrived[r] = atomic_load(&traffic->arrived);
 			out[q].posted[r] = atomic_load(&traffic->posted);
 			out[q].fetched[r] = atomic_load(&traffic->fetched);
 			out[q].begun[r] = atomic_load(&traffic->begun);
@@ -130,7 +131,7 @@ static void answer_confirm(struct world *world, int rank, struct failure_heard *
 		free(traffic);
 		return;
 	}
-	read_traffic(world, traffic);
+	failure_read_traffic(world, traffic);
 	struct diagnose_snapshot *second = failure_collect(world, NULL);
 	void *block = NULL;
 	if (second) {
@@ -370,7 +371,7 @@ static struct diagnose_snapshot *look_twice(struct world *world,
 	failure_far_forget_told(world->watch.far, world->size);
 	if (first && (!whole || hosts_of(world, delegates) == hosts)) {
 		*delegates = ask_all(world, delegates, FAILURE_CONFIRM, round);
-		read_traffic(world, traffic);
+		failure_read_traffic(world, traffic);
 		second = failure_collect(world, closing);
 		confirm_look(world, first, second);
 	}

@@ -72,6 +72,8 @@ static inline uint64_t failure_area_bit(unsigned area)
 /* ---- far_look.c: for the watch ---- */
 
 struct ranks failure_ranks_here(const struct world *world);
+/* Fills the elements of the ranks on this host; the others stay as they are. */
+void failure_read_traffic(const struct world *world, struct diagnose_traffic *out);
 /* As failure_far_collect. whole: NULL if a host has not answered. Otherwise that host is left out,
  * and nothing is proved with its ranks. *answered: the ranks of the hosts that have answered, and
  * of this one. */
