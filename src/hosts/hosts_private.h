@@ -339,10 +339,11 @@ static inline uint64_t hosts_pieces(uint64_t bytes)
 }
 /* Fetches what hosts_fetch_message has asked for. What is late stays asked for. */
 void hosts_fetch_wanted(const struct hosts_path *path);
-/* LATE has arrived for RTS slot `index`, or LONG for a slot of late_received: the message is taken
- * over, or goes back. */
+/* A message has arrived for RTS slot `index`, with its payload or announced with LATE: it can be
+ * matched. */
 void hosts_fetch_announced(struct hosts_relay *relay, unsigned index, uint64_t bytes,
 			   uint32_t generation);
+/* LONG has arrived for a slot of late_received. If it is not what was announced, it goes back. */
 void hosts_fetch_offered(struct hosts *hosts, int peer, struct hosts_relay *relay, unsigned index,
 			 const struct link_message *message);
 /* Fails a receive whose payload will never arrive. */

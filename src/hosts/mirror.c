@@ -162,11 +162,15 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 	uint64_t index = words[2];
 	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
 	bool is_late = words[0] == HOSTS_NOTE_LATE;
-	bool follows = relay && index < MAIL_SLOTS && !is_late && relay->late_received >> index & 1;
 	/* A source that uses a slot again has the payload of the last use back. */
-	if (!relay || index >= MAIL_SLOTS || (!follows && is_late == (message->handle != NULL)) ||
-	    (!follows && atomic_load(&relay->wanted) >> index & 1) ||
-	    relay->received[index].is_under_way) {
+	if (!relay || index >= MAIL_SLOTS || relay->received[index].is_under_way) {
+		hosts_return_offer(hosts, peer, message);
+		return;
+	}
+	bool follows = !is_late && relay->late_received >> index & 1;
+	bool is_wanted = atomic_load(&relay->wanted) >> index & 1; /* so a use goes on */
+	bool has_payload = message->handle != NULL;
+	if (!follows && (is_wanted || has_payload == is_late)) {
 		hosts_return_offer(hosts, peer, message);
 		return;
 	}

@@ -197,12 +197,9 @@ static void a_mark_that_was_refused_is_put_while_it_waits(void **state)
 
 /* ---- the device breaks ---- */
 
-static void a_broken_device_ends_the_wait(void **state)
+/* While a thread waits for memory. */
+static void break_while_waiting(struct device *device)
 {
-	(void)state;
-	begin(true);
-	struct device *device = scene.device;
-	put_off();
 	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
 	while (atomic_load(&device->bell.sleepers) == 0)
 		sched_yield();
@@ -210,6 +207,15 @@ static void a_broken_device_ends_the_wait(void **state)
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(scene.status, LS_SYSTEM);
 	assert_true(scene.says_broken);
+}
+
+static void a_broken_device_ends_the_wait(void **state)
+{
+	(void)state;
+	begin(true);
+	struct device *device = scene.device;
+	put_off();
+	break_while_waiting(device);
 	pool_inflight_close(scene.inflight);
 	device_end(device);
 }
@@ -225,13 +231,7 @@ static void a_broken_device_gives_no_block_to_a_waiting_thread(void **state)
 	record_block(device, block, 1);
 	device_launch(device, 1, block, 44 * MIB);
 	free_block(device, block);
-	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
-	while (atomic_load(&device->bell.sleepers) == 0)
-		sched_yield();
-	driver_broke(&device->driver, LS_SYSTEM);
-	pthread_join(scene.thread, NULL);
-	assert_int_equal(scene.status, LS_SYSTEM);
-	assert_true(scene.says_broken);
+	break_while_waiting(device);
 	device_end(device);
 }
 
