@@ -30,9 +30,9 @@ struct output {
 };
 
 static void show_report(struct output *output, const struct inspect_report *report,
-			const struct inspect_snapshot *snapshot)
+			const struct inspect_saved *saved)
 {
-	struct inspect_shown shown = {report, snapshot,
+	struct inspect_shown shown = {report, saved,
 				      inspect_report_is_verdict(report, output->patience_ms),
 				      output->stacks};
 
@@ -50,15 +50,15 @@ static void show_report(struct output *output, const struct inspect_report *repo
 static int show_file(struct output *output, const char *path)
 {
 	const char *why;
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(path, &why);
+	struct inspect_saved *saved = inspect_saved_read(path, &why);
 
-	if (!snapshot) {
+	if (!saved) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
 		return CLI_NOTHING;
 	}
-	show_report(output, &snapshot->report, snapshot);
-	output->verdict = output->verdict || !snapshot->ended_well;
-	inspect_snapshot_free(snapshot);
+	show_report(output, &saved->report, saved);
+	output->verdict = output->verdict || !saved->ended_well;
+	inspect_saved_free(saved);
 	return CLI_OK;
 }
 

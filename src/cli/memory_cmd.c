@@ -74,15 +74,15 @@ static int show_file(const struct choices *choices)
 {
 	struct inspect_memory memory;
 	const char *why;
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(choices->name, &why);
+	struct inspect_saved *saved = inspect_saved_read(choices->name, &why);
 
-	if (!snapshot) {
+	if (!saved) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, choices->name, why);
 		return CLI_NOTHING;
 	}
-	inspect_memory_of_file(snapshot, &memory);
+	inspect_memory_of_file(saved, &memory);
 	int status = show_memory(choices, &memory);
-	inspect_snapshot_free(snapshot);
+	inspect_saved_free(saved);
 	return status;
 }
 

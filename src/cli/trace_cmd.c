@@ -138,19 +138,19 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 	const char *why;
 
 	*status = CLI_NOTHING;
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(path, &why);
-	if (!snapshot) {
+	struct inspect_saved *saved = inspect_saved_read(path, &why);
+	if (!saved) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
 		return NULL;
 	}
-	const struct diagnose_snapshot *job = snapshot->report.job;
-	const struct inspect_hosts *hosts = snapshot->report.hosts;
-	for (int i = 0; i < job->size; i++)
-		if (snapshot->traces[i].header)
-			traces[i] = hosts ? &hosts->traces[i] : &snapshot->traces[i];
-	struct timeline *timeline = timeline_of(job->job, job->size, traces, hosts, last_ns,
-						job->now_ns ? job->now_ns : 1);
-	inspect_snapshot_free(snapshot);
+	const struct diagnose_snapshot *snapshot = saved->report.snapshot;
+	const struct inspect_hosts *hosts = saved->report.hosts;
+	for (int i = 0; i < snapshot->size; i++)
+		if (saved->traces[i].header)
+			traces[i] = hosts ? &hosts->traces[i] : &saved->traces[i];
+	struct timeline *timeline = timeline_of(snapshot->job, snapshot->size, traces, hosts,
+						last_ns, snapshot->now_ns ? snapshot->now_ns : 1);
+	inspect_saved_free(saved);
 	if (!timeline)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 	return timeline;

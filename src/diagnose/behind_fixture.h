@@ -124,7 +124,7 @@ FIXTURE_UNUSED static bool is_deadlock(const struct stream_fixture *fixture)
 {
 	struct diagnose_verdict verdict;
 	collect(fixture->collect, 0);
-	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	diagnose_judge(fixture->collect->snapshot, NULL, &verdict);
 	return verdict.cause == DIAGNOSE_DEADLOCK && test_bits(verdict.culprits) == 3;
 }
 
@@ -132,7 +132,7 @@ FIXTURE_UNUSED static bool is_deadlock(const struct stream_fixture *fixture)
 FIXTURE_UNUSED static uint64_t deadlocked(const struct stream_fixture *fixture)
 {
 	collect(fixture->collect, 0);
-	return test_bits(diagnose_find_stuck(fixture->collect->job));
+	return test_bits(diagnose_find_stuck(fixture->collect->snapshot));
 }
 
 #define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, set_up_streams, tear_down_streams)

@@ -8,11 +8,11 @@ static void a_cycle(void **state)
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict;
 	assert_true(is_deadlock(fixture));
-	diagnose_judge(fixture->collect->job, NULL, &verdict);
-	diagnose_text(fixture->collect->job, &verdict, text, sizeof text);
+	diagnose_judge(fixture->collect->snapshot, NULL, &verdict);
+	diagnose_text(fixture->collect->snapshot, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "\nA stream does its work in order: on rank 0 "));
 	/* The thread that waits for the device alone shows no rank of its own. */
-	const struct diagnose_thread *thread = &fixture->collect->job->ranks[0].threads[1];
+	const struct diagnose_thread *thread = &fixture->collect->snapshot->ranks[0].threads[1];
 	assert_int_equal(thread->wait.edge_count, 1);
 	assert_int_equal(thread->wait.edges[0].peer, 1);
 	assert_int_equal(thread->wait.edges[0].record, fixture->front[0]);
@@ -61,8 +61,8 @@ static void the_pair_that_matters(void **state)
 	uint64_t last = add_collective(fixture->collect, 0, GROUP, LAUNCHED);
 	trace_behind(&fixture->collect->traces[0], last, fixture->behind[0], 0);
 	assert_true(is_deadlock(fixture));
-	diagnose_judge(fixture->collect->job, NULL, &verdict);
-	diagnose_text(fixture->collect->job, &verdict, text, sizeof text);
+	diagnose_judge(fixture->collect->snapshot, NULL, &verdict);
+	diagnose_text(fixture->collect->snapshot, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "on rank 0 all-reduce #1 of group 6"));
 	assert_non_null(strstr(text, "\nstands behind all-reduce #1 of group 5"));
 }
@@ -76,7 +76,7 @@ static void nothing_is_in_front(void **state)
 	assert_false(is_deadlock(fixture));
 	/* Its device holds up that rank, and it is told. */
 	struct diagnose_verdict verdict;
-	diagnose_judge(fixture->collect->job, NULL, &verdict);
+	diagnose_judge(fixture->collect->snapshot, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(verdict.culprits), 1);
 }

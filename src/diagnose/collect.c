@@ -271,84 +271,85 @@ static bool is_one_process(const struct diagnose_rank *rank, const struct diagno
 
 /* Finds ranks that are threads of one process. To which rank the other threads of such a process
  * belong, nobody knows. On another host the same number is another process. */
-static void find_shared(const struct diagnose_snapshot *job, struct place *places, bool *out)
+static void find_shared(const struct diagnose_snapshot *snapshot, struct place *places, bool *out)
 {
-	for (int r = 0; r < job->size; r++)
-		places[r] = (struct place){.pid = job->ranks[r].pid, .rank = r};
-	qsort(places, (size_t)job->size, sizeof *places, by_pid);
-	for (int i = 0, end = 0; i < job->size; i++) {
-		while (end < job->size && places[end].pid == places[i].pid)
+	for (int r = 0; r < snapshot->size; r++)
+		places[r] = (struct place){.pid = snapshot->ranks[r].pid, .rank = r};
+	qsort(places, (size_t)snapshot->size, sizeof *places, by_pid);
+	for (int i = 0, end = 0; i < snapshot->size; i++) {
+		while (end < snapshot->size && places[end].pid == places[i].pid)
 			end++;
-		const struct diagnose_rank *rank = &job->ranks[places[i].rank];
+		const struct diagnose_rank *rank = &snapshot->ranks[places[i].rank];
 		int first = i;
 		while (first > 0 && places[first - 1].pid == rank->pid)
 			first--;
 		bool shares = false;
 		for (int k = first; k < end && !shares; k++)
-			shares = is_one_process(rank, &job->ranks[places[k].rank]);
+			shares = is_one_process(rank, &snapshot->ranks[places[k].rank]);
 		out[places[i].rank] = shares;
 	}
 }
 
-static void look_at_all(const struct sources *sources, struct diagnose_snapshot *job)
+static void look_at_all(const struct sources *sources, struct diagnose_snapshot *snapshot)
 {
 	const struct trace_view *const *traces = sources->traces;
-	int size = job->size;
-	diagnose_snapshot_clear(job, size);
+	int size = snapshot->size;
+	diagnose_snapshot_clear(snapshot, size);
 	for (int r = 0; r < size; r++) {
-		job->ranks[r].rank = r;
-		job->ranks[r].signal = job->ranks[r].exit_code = -1;
+		snapshot->ranks[r].rank = r;
+		snapshot->ranks[r].signal = snapshot->ranks[r].exit_code = -1;
 		if (sources->by_rank[r])
-			look_at_rank(sources->by_rank[r], &job->ranks[r]);
-		if (traces[r] && !job->job)
-			job->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
+			look_at_rank(sources->by_rank[r], &snapshot->ranks[r]);
+		if (traces[r] && !snapshot->job)
+			snapshot->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
 	}
-	find_shared(job, sources->places, sources->shares);
-	diagnose_copy_groups_first(traces, job);
+	find_shared(snapshot, sources->places, sources->shares);
+	diagnose_copy_groups_first(traces, snapshot);
 	for (int r = 0; r < size; r++)
 		if (traces[r])
-			look_at_slots(traces[r], &job->ranks[r]);
-	diagnose_look_at_callbacks(sources->by_rank, job);
+			look_at_slots(traces[r], &snapshot->ranks[r]);
+	diagnose_look_at_callbacks(sources->by_rank, snapshot);
 	for (int r = 0; r < size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			struct diagnose_thread *thread = &job->ranks[r].threads[i];
+		for (uint32_t i = 0; i < snapshot->ranks[r].thread_count; i++) {
+			struct diagnose_thread *thread = &snapshot->ranks[r].threads[i];
 			look_at_words(sources->by_rank, size, r, thread);
-			look_at_end(sources, size, &job->ranks[r], thread);
+			look_at_end(sources, size, &snapshot->ranks[r], thread);
 		}
 	for (int r = 0; r < size; r++)
 		if (traces[r])
-			look_again(traces[r], &job->ranks[r]);
+			look_again(traces[r], &snapshot->ranks[r]);
 	for (int r = 0; r < size; r++) {
-		job->ranks[r].idle = sources->shares[r];
-		job->ranks[r].sleep = sources->shares[r]; /* its other threads are not looked at */
+		snapshot->ranks[r].idle = sources->shares[r];
+		snapshot->ranks[r].sleep =
+			sources->shares[r]; /* its other threads are not looked at */
 		if (!traces[r])
 			continue;
-		diagnose_copy_records(traces[r], job, &job->ranks[r]);
-		diagnose_follow_streams(sources->by_rank, job, r);
-		diagnose_copy_groups_last(traces[r], job, &job->ranks[r]);
+		diagnose_copy_records(traces[r], snapshot, &snapshot->ranks[r]);
+		diagnose_follow_streams(sources->by_rank, snapshot, r);
+		diagnose_copy_groups_last(traces[r], snapshot, &snapshot->ranks[r]);
 	}
-	job->now_ns = clock_now_ns();
+	snapshot->now_ns = clock_now_ns();
 }
 
 /* The ranks that are stuck if all threads outside sleep, and all ranks on other hosts are stuck. */
-static struct ranks find_likely(struct diagnose_snapshot *job, const struct ranks *far)
+static struct ranks find_likely(struct diagnose_snapshot *snapshot, const struct ranks *far)
 {
-	for (int r = 0; r < job->size; r++)
-		diagnose_set_asleep(&job->ranks[r], UINT32_MAX);
-	struct ranks likely = diagnose_find_stuck_if(job, far);
+	for (int r = 0; r < snapshot->size; r++)
+		diagnose_set_asleep(&snapshot->ranks[r], UINT32_MAX);
+	struct ranks likely = diagnose_find_stuck_if(snapshot, far);
 	ranks_drop(&likely, far);
-	for (int r = 0; r < job->size; r++)
-		diagnose_set_asleep(&job->ranks[r], 0);
+	for (int r = 0; r < snapshot->size; r++)
+		diagnose_set_asleep(&snapshot->ranks[r], 0);
 	return likely;
 }
 
 /* Ranks that seem to be stuck are so only if their threads that no wait table shows in a wait have
  * done nothing all the time. To look at such threads is slow. So this looks only at those of ranks
  * that seem to be stuck, before and after a second look at all else. */
-static void look_closely(const struct sources *sources, struct diagnose_snapshot *job)
+static void look_closely(const struct sources *sources, struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_look *before = sources->before;
-	struct ranks stuck = find_likely(job, &sources->far), seen = {{0}};
+	struct ranks stuck = find_likely(snapshot, &sources->far), seen = {{0}};
 	RANKS_EACH (r, &stuck) {
 		if (sources->shares[r])
 			continue;
@@ -357,16 +358,16 @@ static void look_closely(const struct sources *sources, struct diagnose_snapshot
 	}
 	if (!ranks_any(&seen))
 		return;
-	look_at_all(sources, job);
+	look_at_all(sources, snapshot);
 	struct ranks elsewhere =
-		find_likely(job, &sources->far); /* whose threads have not been seen before */
+		find_likely(snapshot, &sources->far); /* whose threads have not been seen before */
 	ranks_drop(&elsewhere, &stuck);
-	for (int r = 0; r < job->size; r++) {
-		job->ranks[r].awake = ranks_have(&elsewhere, r);
+	for (int r = 0; r < snapshot->size; r++) {
+		snapshot->ranks[r].awake = ranks_have(&elsewhere, r);
 		if (!ranks_have(&seen, r))
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
-		struct diagnose_rank *rank = &job->ranks[r];
+		struct diagnose_rank *rank = &snapshot->ranks[r];
 		/* Threads that are frozen look asleep, and go on with what they were about. */
 		bool frozen = after.hash != 0 && rank->process == DIAGNOSE_PROCESS_STOPPED;
 		rank->awake =
@@ -411,16 +412,16 @@ static void sources_fini(struct sources *all)
 }
 
 void diagnose_collect(const struct diagnose_source *sources, int count,
-		      const struct diagnose_closing *closing, struct diagnose_snapshot *job)
+		      const struct diagnose_closing *closing, struct diagnose_snapshot *snapshot)
 {
 	struct sources all = {.closing = closing};
-	if (sources_init(&all, sources, count, job->size)) {
-		look_at_all(&all, job);
-		look_closely(&all, job);
+	if (sources_init(&all, sources, count, snapshot->size)) {
+		look_at_all(&all, snapshot);
+		look_closely(&all, snapshot);
 	} else {
-		diagnose_snapshot_clear(job, job->size);
-		for (int r = 0; r < job->size; r++)
-			job->ranks[r].rank = r;
+		diagnose_snapshot_clear(snapshot, snapshot->size);
+		for (int r = 0; r < snapshot->size; r++)
+			snapshot->ranks[r].rank = r;
 	}
 	sources_fini(&all);
 }

@@ -6,11 +6,11 @@
 #include "base/seqlock.h"
 #include "diagnose/facts.h"
 
-static bool is_gone(const struct diagnose_snapshot *job,
+static bool is_gone(const struct diagnose_snapshot *snapshot,
 		    const struct diagnose_source *const *by_rank, int q, uint32_t id)
 {
 	const struct trace_view *trace = by_rank[q] ? by_rank[q]->trace : NULL;
-	if (diagnose_is_gone(&job->ranks[q]))
+	if (diagnose_is_gone(&snapshot->ranks[q]))
 		return true;
 	for (int i = 0; trace && i < TRACE_GROUP_MAX; i++)
 		if (atomic_load_explicit(&trace->groups[i].id, memory_order_acquire) == id)
@@ -20,7 +20,7 @@ static bool is_gone(const struct diagnose_snapshot *job,
 
 /* Members that are dead or have left, unless the rank has found that no operation with a callback
  * needs them. */
-static bool has_unspared(const struct diagnose_snapshot *job,
+static bool has_unspared(const struct diagnose_snapshot *snapshot,
 			 const struct diagnose_source *const *by_rank,
 			 const struct trace_view *trace, int at, uint32_t id)
 {
@@ -29,13 +29,13 @@ static bool has_unspared(const struct diagnose_snapshot *job,
 	uint32_t size = trace_read_members(trace, at, members);
 	for (uint32_t i = 0; i < size; i++)
 		if (!(atomic_load(&group->spared[i / 64]) & ranks_bit((int)i)) &&
-		    (members[i] >= job->size || is_gone(job, by_rank, members[i], id)))
+		    (members[i] >= snapshot->size || is_gone(snapshot, by_rank, members[i], id)))
 			return true;
 	return false;
 }
 
 /* Whether the group has failed, or a rank is about to say why. */
-static bool is_ending(const struct diagnose_snapshot *job,
+static bool is_ending(const struct diagnose_snapshot *snapshot,
 		      const struct diagnose_source *const *by_rank, const struct trace_view *trace,
 		      int at)
 {
@@ -45,27 +45,27 @@ static bool is_ending(const struct diagnose_snapshot *job,
 	uint16_t members[TRACE_MEMBER_MAX] = {0};
 	(void)trace_read_members(trace, at, members);
 	int owner = members[0];
-	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, job->size, owner, claim_at);
-	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, job->size, owner, cause_at);
+	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, snapshot->size, owner, claim_at);
+	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, snapshot->size, owner, cause_at);
 	if (cause_at == 0 || !claim || !cause)
 		return false; /* nor is the group's failure seen for threads that wait in it */
 	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
 	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
 		return true;
-	if (holder == 0 || holder > (uint32_t)job->size)
+	if (holder == 0 || holder > (uint32_t)snapshot->size)
 		return false;
-	enum diagnose_process process = job->ranks[holder - 1].process;
+	enum diagnose_process process = snapshot->ranks[holder - 1].process;
 	return process != DIAGNOSE_PROCESS_DEAD && process != DIAGNOSE_PROCESS_STOPPED;
 }
 
 bool diagnose_may_end(const struct diagnose_source *const *by_rank,
-		      const struct diagnose_snapshot *job, const struct trace_view *trace,
+		      const struct diagnose_snapshot *snapshot, const struct trace_view *trace,
 		      uint32_t group)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++)
 		if (atomic_load_explicit(&trace->groups[i].id, memory_order_acquire) == group)
 			return atomic_load(&trace->groups[i].limits) != 0 ||
-			       is_ending(job, by_rank, trace, i);
+			       is_ending(snapshot, by_rank, trace, i);
 	return true;
 }
 
@@ -79,11 +79,11 @@ static void set_limited(struct diagnose_rank *rank, uint32_t id)
 }
 
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
-				struct diagnose_snapshot *job)
+				struct diagnose_snapshot *snapshot)
 {
-	for (int r = 0; r < job->size; r++) {
+	for (int r = 0; r < snapshot->size; r++) {
 		const struct trace_view *trace = by_rank[r] ? by_rank[r]->trace : NULL;
-		struct diagnose_rank *rank = &job->ranks[r];
+		struct diagnose_rank *rank = &snapshot->ranks[r];
 		for (int i = 0; trace && i < TRACE_GROUP_MAX; i++) {
 			const struct trace_group *group = &trace->groups[i];
 			uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
@@ -93,8 +93,8 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 			if (!id || atomic_load(&group->callbacks) == 0)
 				continue;
 			rank->has_callbacks = true;
-			rank->calls_back |= limited || is_ending(job, by_rank, trace, i) ||
-					    has_unspared(job, by_rank, trace, i, id);
+			rank->calls_back |= limited || is_ending(snapshot, by_rank, trace, i) ||
+					    has_unspared(snapshot, by_rank, trace, i, id);
 		}
 	}
 }

@@ -34,7 +34,7 @@ static void none_or_some(void **state)
 	atomic_store(&other->callbacks, 1);
 	assert_true(collect(fixture, 0)->has_callbacks);
 	assert_false(collect(fixture, 0)->calls_back);
-	assert_false(fixture->job->ranks[1].has_callbacks);
+	assert_false(fixture->snapshot->ranks[1].has_callbacks);
 	/* Of a group that is closed nothing is under way. */
 	atomic_store(&other->id, 0);
 	assert_false(collect(fixture, 0)->has_callbacks);
@@ -47,14 +47,14 @@ static void time_limits(void **state)
 	publish_groups(fixture);
 	atomic_store(&fixture->traces[0].groups[1].limits, 1);
 	assert_false(collect(fixture, 0)->calls_back);
-	assert_int_equal(test_cycle(fixture->job, hops), SIZE);
+	assert_int_equal(test_cycle(fixture->snapshot, hops), SIZE);
 	atomic_store(&fixture->traces[0].groups[1].callbacks, 1);
 	assert_true(collect(fixture, 0)->calls_back);
 	/* The group that is waited in ends with it. */
 	atomic_store(&fixture->traces[0].groups[1].callbacks, 0);
 	atomic_store(&fixture->traces[0].groups[0].limits, 1);
 	collect(fixture, 0);
-	assert_int_equal(test_cycle(fixture->job, hops), 0);
+	assert_int_equal(test_cycle(fixture->snapshot, hops), 0);
 }
 
 static void a_group_that_ends(void **state)

@@ -27,7 +27,7 @@ struct collect_fixture {
 	struct trace_view views[SIZE];
 	_Atomic uint64_t segments[SIZE][WORDS];
 	struct diagnose_source sources[SIZE];
-	struct diagnose_snapshot *job;
+	struct diagnose_snapshot *snapshot;
 };
 
 FIXTURE_UNUSED static int set_up(void **state)
@@ -51,8 +51,8 @@ FIXTURE_UNUSED static int set_up(void **state)
 			.exit_code = -1,
 		};
 	}
-	fixture->job = diagnose_snapshot_new(SIZE);
-	assert_non_null(fixture->job);
+	fixture->snapshot = diagnose_snapshot_new(SIZE);
+	assert_non_null(fixture->snapshot);
 	*state = fixture;
 	return 0;
 }
@@ -64,16 +64,16 @@ FIXTURE_UNUSED static int tear_down(void **state)
 		trace_unmap(&fixture->views[r]);
 		trace_fini(&fixture->traces[r]);
 	}
-	free(fixture->job);
+	free(fixture->snapshot);
 	free(fixture);
 	return 0;
 }
 
 FIXTURE_UNUSED static struct diagnose_rank *collect(struct collect_fixture *fixture, int r)
 {
-	diagnose_collect(fixture->sources, SIZE, NULL, fixture->job);
-	assert_true(diagnose_snapshot_is_valid(fixture->job, diagnose_snapshot_bytes(SIZE)));
-	return &fixture->job->ranks[r];
+	diagnose_collect(fixture->sources, SIZE, NULL, fixture->snapshot);
+	assert_true(diagnose_snapshot_is_valid(fixture->snapshot, diagnose_snapshot_bytes(SIZE)));
+	return &fixture->snapshot->ranks[r];
 }
 
 /* ---- what wait.c does, by hand ---- */

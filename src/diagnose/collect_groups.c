@@ -45,26 +45,26 @@ static bool find_group(const struct trace_view *trace, uint32_t id, struct diagn
 }
 
 /* Adds the members only if all of them are ranks of the job. */
-static void add_members(struct diagnose_snapshot *job, const struct diagnose_group *group,
+static void add_members(struct diagnose_snapshot *snapshot, const struct diagnose_group *group,
 			const struct ranks *members)
 {
-	struct ranks all = ranks_below(job->size);
+	struct ranks all = ranks_below(snapshot->size);
 	if (group->size <= TRACE_MEMBER_MAX && (uint32_t)ranks_count(members) == group->size &&
 	    ranks_are_in(members, &all))
-		diagnose_add_members(job, group->id, members);
+		diagnose_add_members(snapshot, group->id, members);
 }
 
 /* NULL: there is no such group, or no room (*full), or the rank has it already. */
 static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
-					struct diagnose_snapshot *job, struct diagnose_rank *rank,
-					bool *full)
+					struct diagnose_snapshot *snapshot,
+					struct diagnose_rank *rank, bool *full)
 {
 	struct diagnose_group group = {0};
 	struct ranks members;
 	*full = false;
 	if (diagnose_group_of(rank, id) || !find_group(trace, id, &group, &members))
 		return NULL;
-	add_members(job, &group, &members);
+	add_members(snapshot, &group, &members);
 	*full = rank->group_count == DIAGNOSE_GROUP_MAX;
 	if (*full)
 		return NULL;
@@ -107,14 +107,14 @@ static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 
 /* Copies the wanted groups of one rank. */
 static void add_wanted(const struct trace_view *trace, const struct wanted *wanted,
-		       struct diagnose_snapshot *job, struct diagnose_rank *rank)
+		       struct diagnose_snapshot *snapshot, struct diagnose_rank *rank)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 		bool full;
 		uint32_t id = atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed);
 		if (id == 0 || !is_wanted(wanted, id))
 			continue;
-		struct diagnose_group *group = add_group(trace, id, job, rank, &full);
+		struct diagnose_group *group = add_group(trace, id, snapshot, rank, &full);
 		if (group)
 			group->closed = group->state == TRACE_GROUP_CLOSED;
 		/* Whether a wait in that group is about to end is not known. */
@@ -123,20 +123,20 @@ static void add_wanted(const struct trace_view *trace, const struct wanted *want
 }
 
 void diagnose_copy_groups_first(const struct trace_view *const *traces,
-				struct diagnose_snapshot *job)
+				struct diagnose_snapshot *snapshot)
 {
 	struct wanted wanted = {.count = 1, .ids = {TRACE_GROUP_WORLD}};
-	for (int r = 0; r < job->size; r++)
+	for (int r = 0; r < snapshot->size; r++)
 		if (traces[r] && !want_waiting(traces[r], &wanted))
-			job->ranks[r].incomplete = true;
-	for (int r = 0; r < job->size; r++)
+			snapshot->ranks[r].incomplete = true;
+	for (int r = 0; r < snapshot->size; r++)
 		if (traces[r])
-			add_wanted(traces[r], &wanted, job, &job->ranks[r]);
+			add_wanted(traces[r], &wanted, snapshot, &snapshot->ranks[r]);
 }
 
 /* ---- at last ---- */
 
-void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_snapshot *job,
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			       struct diagnose_rank *rank)
 {
 	struct ranks members;
@@ -149,13 +149,13 @@ void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_s
 	}
 	bool full;
 	for (uint32_t i = 0; i < rank->record_count; i++)
-		add_group(trace, rank->records[i].record.group, job, rank, &full);
+		add_group(trace, rank->records[i].record.group, snapshot, rank, &full);
 	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++)
 		add_group(trace, atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed),
-			  job, rank, &full);
+			  snapshot, rank, &full);
 }
 
-void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot *job,
+void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			struct diagnose_record *record)
 {
 	struct diagnose_group group;
@@ -170,11 +170,11 @@ void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot
 			    record->record.group ||
 		    !copy_group(trace, i, &group, &members) || group.size > trace->member_max)
 			continue;
-		add_members(job, &group, &members);
+		add_members(snapshot, &group, &members);
 		if (peer < 0 || (uint32_t)peer >= trace_read_members(trace, i, numbers))
 			return;
 		int number = numbers[peer];
-		if (number < job->size)
+		if (number < snapshot->size)
 			record->record.peer = number;
 		return;
 	}

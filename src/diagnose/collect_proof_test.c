@@ -17,7 +17,7 @@ static void the_proof(void **state)
 	struct diagnose_verdict verdict;
 	publish_ring(fixture);
 	collect(fixture, 0);
-	diagnose_judge(fixture->job, NULL, &verdict);
+	diagnose_judge(fixture->snapshot, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(test_bits(verdict.culprits), 7);
 	for (int r = 0; r < SIZE; r++) {
@@ -25,7 +25,7 @@ static void the_proof(void **state)
 		for (int stopped = 0; stopped < SIZE; stopped++) {
 			fixture->sources[stopped].process = DIAGNOSE_PROCESS_STOPPED;
 			collect(fixture, 0);
-			diagnose_judge(fixture->job, NULL, &verdict);
+			diagnose_judge(fixture->snapshot, NULL, &verdict);
 			assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 			fixture->sources[stopped].process = DIAGNOSE_PROCESS_SLEEPING;
 		}
@@ -35,7 +35,7 @@ static void the_proof(void **state)
 	struct wait_slot_body outside = {.state = WAIT_OUTSIDE};
 	publish(fixture, 1, 1, &outside);
 	collect(fixture, 0);
-	diagnose_judge(fixture->job, NULL, &verdict);
+	diagnose_judge(fixture->snapshot, NULL, &verdict);
 	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 }
 
@@ -51,12 +51,12 @@ static void a_mirror(void **state)
 		body.edges[0].segment = WAIT_SEGMENT_MIRROR;
 		publish(fixture, r, 0, &body);
 		collect(fixture, 0);
-		diagnose_judge(fixture->job, NULL, &verdict);
+		diagnose_judge(fixture->snapshot, NULL, &verdict);
 		assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 		body.edges[0].segment = WAIT_SEGMENT_MAPPED;
 		publish(fixture, r, 0, &body);
 		collect(fixture, 0);
-		diagnose_judge(fixture->job, NULL, &verdict);
+		diagnose_judge(fixture->snapshot, NULL, &verdict);
 		assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 	}
 }
@@ -177,10 +177,10 @@ static void a_token_is_no_deadlock(void **state)
 	while (clock_now_ns() < deadline) {
 		struct diagnose_verdict verdict;
 		collect(fixture, 0);
-		diagnose_judge(fixture->job, NULL, &verdict);
+		diagnose_judge(fixture->snapshot, NULL, &verdict);
 		assert_int_equal(verdict.cause, DIAGNOSE_HEALTHY);
 		for (int r = 0; r < SIZE; r++)
-			blocked += test_bits(diagnose_rank_needs(fixture->job, r)) != 0;
+			blocked += test_bits(diagnose_rank_needs(fixture->snapshot, r)) != 0;
 	}
 	atomic_store(&stop, true);
 	for (int r = 0; r < SIZE; r++)
@@ -216,14 +216,14 @@ static void publish_many(struct collect_fixture *fixture, int peers, uint64_t la
 static void more_words_than_a_slot_has(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	const struct diagnose_thread *thread = &fixture->job->ranks[0].threads[0];
+	const struct diagnose_thread *thread = &fixture->snapshot->ranks[0].threads[0];
 	publish_many(fixture, 1, 5);
 	collect(fixture, 0);
 	assert_true(thread->stable);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 2);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)), 2);
 	publish_many(fixture, 2, 5);
 	collect(fixture, 0);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)),
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)),
 			 2); /* the others' is another one */
 	/* Of the words of other operations, all count, also the last one. */
 	assert_int_equal(test_bits(thread->others), 1 << 2);
@@ -243,14 +243,14 @@ static void more_words_than_a_slot_has(void **state)
 	publish_many(fixture, 1, 0);
 	collect(fixture, 0);
 	assert_true(thread->stable);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 0);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)), 0);
 	/* One that is not shown may be. */
 	publish_many(fixture, 1, 5);
 	struct wait_slot_body body = fixture->traces[0].wait_table->slots[0].body;
 	body.further++;
 	publish(fixture, 0, 0, &body);
 	collect(fixture, 0);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 0);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)), 0);
 	/* More of them than a sum of them has room for. */
 	publish_many(fixture, 1, 5);
 	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
@@ -258,7 +258,7 @@ static void more_words_than_a_slot_has(void **state)
 		fixture->traces[0].wait_table->pages[9][i].alternative = 1 + i;
 	}
 	collect(fixture, 0);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 0);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)), 0);
 	/* Of one alternative some may be left out: there is room for two of it, beside two alone,
 	 * one of others, and 59 more. */
 	publish_many(fixture, 2, 5);
@@ -272,10 +272,11 @@ static void more_words_than_a_slot_has(void **state)
 	}
 	collect(fixture, 0);
 	assert_int_equal(thread->wait.edge_count, WAIT_EDGE_MAX);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 1 << 1 | 1 << 2);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)),
+			 1 << 1 | 1 << 2);
 	pages[9][WAIT_EDGE_MAX - 1].value = 0; /* it is there */
 	collect(fixture, 0);
-	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 0);
+	assert_int_equal(test_bits(diagnose_thread_needs(fixture->snapshot, thread)), 0);
 }
 
 /* ---- threads that no wait table shows ---- */
@@ -326,11 +327,11 @@ static void one_that_is_frozen(void **state)
 	while (!proved && clock_now_ns() < deadline) {
 		bool has_both = diagnose_look_threads(&fixture->sources[0]).hash != 0;
 		collect(fixture, 0);
-		proved = has_both && test_cycle(fixture->job, hops) > 0;
+		proved = has_both && test_cycle(fixture->snapshot, hops) > 0;
 	}
 	fixture->sources[0].process = DIAGNOSE_PROCESS_STOPPED;
 	collect(fixture, 0);
-	int hop_count = test_cycle(fixture->job, hops);
+	int hop_count = test_cycle(fixture->snapshot, hops);
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	assert_true(proved);

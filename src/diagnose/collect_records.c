@@ -92,7 +92,7 @@ static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 }
 
 /* False: the record is gone. */
-static bool copy_record(const struct trace_view *trace, struct diagnose_snapshot *job,
+static bool copy_record(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			uint64_t index, struct diagnose_record *record)
 {
 	const struct clock_rate *from = &trace->header->rate;
@@ -107,17 +107,18 @@ static bool copy_record(const struct trace_view *trace, struct diagnose_snapshot
 				 ? 0
 				 : ticks_to_ns(&rate, record->record.end_ticks);
 	record->site[0] = 0;
-	diagnose_translate(trace, job, record);
+	diagnose_translate(trace, snapshot, record);
 	return true;
 }
 
-void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snapshot *job,
+void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			   struct diagnose_rank *rank)
 {
 	struct selection selection = {0};
 	select_records(trace, rank, &selection);
 	for (int i = 0; i < selection.count; i++)
-		if (copy_record(trace, job, selection.indexes[i], &rank->records[rank->record_count]))
+		if (copy_record(trace, snapshot, selection.indexes[i],
+				&rank->records[rank->record_count]))
 			rank->record_count++;
 }
 
@@ -166,26 +167,26 @@ static bool insert_record(struct diagnose_rank *rank, const struct diagnose_reco
 }
 
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
-			     struct diagnose_snapshot *job)
+			     struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_record added;
-	if (!source->trace || source->rank < 0 || source->rank >= job->size)
+	if (!source->trace || source->rank < 0 || source->rank >= snapshot->size)
 		return 0;
-	struct diagnose_rank *rank = &job->ranks[source->rank];
+	struct diagnose_rank *rank = &snapshot->ranks[source->rank];
 	uint64_t index = trace_index(source->trace, low);
 	if (diagnose_record_at(rank, index))
 		return index;
-	if (!copy_record(source->trace, job, index, &added) || !insert_record(rank, &added))
+	if (!copy_record(source->trace, snapshot, index, &added) || !insert_record(rank, &added))
 		return 0;
 	return index;
 }
 
 void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
-			  struct diagnose_snapshot *job)
+			  struct diagnose_snapshot *snapshot)
 {
-	struct diagnose_rank *rank = &job->ranks[source->rank];
+	struct diagnose_rank *rank = &snapshot->ranks[source->rank];
 	struct diagnose_record added = {.record = *entered};
-	diagnose_translate(source->trace, job, &added);
+	diagnose_translate(source->trace, snapshot, &added);
 	added.record.state = TRACE_RUNNING;
 	added.record.site = TRACE_NO_SITE;
 	/* The index that the record would have had, so it is the newest. */

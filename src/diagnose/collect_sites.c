@@ -20,9 +20,9 @@ static void add_sites(const struct trace_view *trace, struct diagnose_rank *rank
 }
 
 void diagnose_add_sites(const struct diagnose_source *sources, int count,
-			struct diagnose_snapshot *job)
+			struct diagnose_snapshot *snapshot)
 {
 	for (int i = 0; i < count; i++)
-		if (sources[i].trace && sources[i].rank >= 0 && sources[i].rank < job->size)
-			add_sites(sources[i].trace, &job->ranks[sources[i].rank]);
+		if (sources[i].trace && sources[i].rank >= 0 && sources[i].rank < snapshot->size)
+			add_sites(sources[i].trace, &snapshot->ranks[sources[i].rank]);
 }

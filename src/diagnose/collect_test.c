@@ -27,9 +27,9 @@ static void header_and_process(void **state)
 	fixture->sources[0].process = DIAGNOSE_PROCESS_UNKNOWN;
 	uint64_t before = clock_now_ns();
 	struct diagnose_rank *ranks = collect(fixture, 0);
-	assert_int_equal(fixture->job->job, 4711);
-	assert_int_equal(fixture->job->size, SIZE);
-	assert_in_range(fixture->job->now_ns, before, clock_now_ns());
+	assert_int_equal(fixture->snapshot->job, 4711);
+	assert_int_equal(fixture->snapshot->size, SIZE);
+	assert_in_range(fixture->snapshot->now_ns, before, clock_now_ns());
 	for (int r = 0; r < SIZE; r++) {
 		assert_true(ranks[r].known);
 		assert_int_equal(ranks[r].rank, r);
@@ -84,7 +84,7 @@ static void groups_and_leaving(void **state)
 	assert_int_equal(rank->groups[1].finished, 9);
 	assert_true(rank->left);
 	assert_int_equal(rank->left_ns, 99);
-	assert_false(fixture->job->ranks[1].left);
+	assert_false(fixture->snapshot->ranks[1].left);
 }
 
 static void records(void **state)
@@ -111,10 +111,10 @@ static void records(void **state)
 	assert_int_equal(oldest->step, 4);
 	assert_int_equal(oldest->end_ns, 0);
 	/* Ticks and clock agree to a few milliseconds here. */
-	assert_in_range(oldest->begin_ns, before - 50000000, fixture->job->now_ns + 50000000);
-	assert_in_range(newest->end_ns, oldest->begin_ns, fixture->job->now_ns + 50000000);
+	assert_in_range(oldest->begin_ns, before - 50000000, fixture->snapshot->now_ns + 50000000);
+	assert_in_range(newest->end_ns, oldest->begin_ns, fixture->snapshot->now_ns + 50000000);
 	assert_string_equal(newest->site, "");
-	diagnose_add_sites(fixture->sources, SIZE, fixture->job);
+	diagnose_add_sites(fixture->sources, SIZE, fixture->snapshot);
 	assert_string_equal(rank->records[0].site, "train.py:42");
 	assert_string_equal(rank->records[1].site, "train.py:42");
 }
@@ -169,31 +169,31 @@ static void a_certain_record(void **state)
 	uint64_t running = call(fixture, 0, TRACE_RECV, 1), wanted = call(fixture, 0, TRACE_SEND, 2);
 	trace_end(trace, wanted, LS_OK);
 	struct diagnose_rank *rank = collect(fixture, 0);
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), wanted);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->snapshot), wanted);
 	assert_int_equal(rank->record_count, 2); /* it was there */
 	for (uint64_t i = 1; i <= RECORDS - 2; i++)
 		trace_end(trace, call(fixture, 0, TRACE_SEND, i), LS_OK);
 	rank = collect(fixture, 0);
 	assert_null(diagnose_record_at(rank, wanted));
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), wanted);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->snapshot), wanted);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_int_equal(diagnose_record_at(rank, wanted)->record.seq, 2);
 	assert_non_null(diagnose_record_at(rank, running));
 	for (uint32_t i = 1; i < rank->record_count; i++)
 		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
-	assert_true(diagnose_snapshot_is_valid(fixture->job, diagnose_snapshot_bytes(SIZE)));
+	assert_true(diagnose_snapshot_is_valid(fixture->snapshot, diagnose_snapshot_bytes(SIZE)));
 	/* Not yet, no longer, of nobody, of a rank that is not. */
-	assert_int_equal(diagnose_add_record(source, RECORDS + 1, fixture->job), 0);
-	assert_int_equal(diagnose_add_record(source, UINT32_MAX, fixture->job), 0);
+	assert_int_equal(diagnose_add_record(source, RECORDS + 1, fixture->snapshot), 0);
+	assert_int_equal(diagnose_add_record(source, UINT32_MAX, fixture->snapshot), 0);
 	trace_end(trace, call(fixture, 0, TRACE_SEND, 1), LS_OK);
 	trace_end(trace, call(fixture, 0, TRACE_SEND, 1), LS_OK);
 	rank = collect(fixture, 0);
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->snapshot), 0);
 	source->rank = SIZE;
-	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->job), 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->snapshot), 0);
 	source->rank = 0;
 	source->trace = NULL;
-	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->job), 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->snapshot), 0);
 }
 
 /* Where all that a rank is shown with runs, it takes the place of a message that no thread waits
@@ -209,8 +209,9 @@ static void a_record_among_many_that_run(void **state)
 	publish(fixture, 0, 0, &body);
 	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_null(diagnose_record_at(rank, wanted));
-	assert_int_equal(diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->job),
-			 wanted);
+	assert_int_equal(
+		diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->snapshot),
+		wanted);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_non_null(diagnose_record_at(rank, wanted));
 	assert_non_null(diagnose_record_at(rank, first));
@@ -226,8 +227,8 @@ static void a_record_without_room(void **state)
 	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX; i++)
 		call(fixture, 0, TRACE_BARRIER, i);
 	struct diagnose_rank *rank = collect(fixture, 0);
-	assert_int_equal(diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->job),
-			 0);
+	assert_int_equal(
+		diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->snapshot), 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 }
 
@@ -241,7 +242,7 @@ static bool is_satisfied(struct collect_fixture *fixture, struct wait_edge edge)
 	assert_int_equal(rank->thread_count, 1);
 	assert_true(rank->threads[0].stable);
 	bool satisfied = rank->threads[0].satisfied & 1;
-	assert_int_equal(test_bits(diagnose_rank_needs(fixture->job, 0)),
+	assert_int_equal(test_bits(diagnose_rank_needs(fixture->snapshot, 0)),
 			 satisfied ? 0 : test_bit(1));
 	return satisfied;
 }
@@ -304,7 +305,7 @@ static void word_of_no_peer(void **state)
 		struct diagnose_rank *rank = collect(fixture, 0);
 		assert_true(rank->threads[0].stable);
 		assert_int_equal(rank->threads[0].satisfied & 1, over);
-		assert_int_equal(test_bits(diagnose_rank_needs(fixture->job, 0)), 0);
+		assert_int_equal(test_bits(diagnose_rank_needs(fixture->snapshot, 0)), 0);
 	}
 }
 
@@ -353,8 +354,8 @@ static void random_bytes(void **state)
 		uint64_t before = words[at];
 		words[at] = random & 1 ? random : UINT64_MAX >> (random >> 2 & 63);
 		collect(fixture, 0);
-		diagnose_judge(fixture->job, NULL, &verdict);
-		diagnose_text(fixture->job, &verdict, text, sizeof text);
+		diagnose_judge(fixture->snapshot, NULL, &verdict);
+		diagnose_text(fixture->snapshot, &verdict, text, sizeof text);
 		assert_true(strlen(text) > 10);
 		if (random & 2)
 			words[at] = before;

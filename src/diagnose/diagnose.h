@@ -169,12 +169,13 @@ int diagnose_set_max(int size);
 struct diagnose_snapshot *diagnose_snapshot_new(int size);
 /* Whether a snapshot that was read from a file is consistent, so that it can be judged and printed
  * safely. */
-bool diagnose_snapshot_is_valid(const struct diagnose_snapshot *job, size_t bytes);
+bool diagnose_snapshot_is_valid(const struct diagnose_snapshot *snapshot, size_t bytes);
 /* The members of a group; NULL for the world group and for an unknown group. */
-const struct ranks *diagnose_members(const struct diagnose_snapshot *job, uint32_t id);
+const struct ranks *diagnose_members(const struct diagnose_snapshot *snapshot, uint32_t id);
 /* What some rank's trace says about a group; NULL: no trace has it. Its `first` is a valid rank of
  * the job. */
-const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot *job, uint32_t id);
+const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot *snapshot,
+						 uint32_t id);
 
 /* ---- ranks on other hosts ---- */
 
@@ -200,16 +201,16 @@ void diagnose_confirm(struct diagnose_snapshot *second, const struct diagnose_sn
 		      const struct ranks *here);
 /* The ranks `here` of a snapshot, for another host: a block on the heap; NULL without memory.
  * traffic: by rank. */
-void *diagnose_pack(const struct diagnose_snapshot *job, const struct ranks *here,
+void *diagnose_pack(const struct diagnose_snapshot *snapshot, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
 /* Adds the ranks of a block to a snapshot, except those of `here`, with times as of this host's
  * clock. A snapshot without a time gets the time of the block, whose clock counts then. False: the
  * block is not one that diagnose_pack makes; then nothing of the snapshot may be used. */
-LS_CHECKED bool diagnose_unpack(struct diagnose_snapshot *job, const struct ranks *here,
+LS_CHECKED bool diagnose_unpack(struct diagnose_snapshot *snapshot, const struct ranks *here,
 				const void *block, size_t bytes, struct diagnose_traffic *traffic);
-/* Call once the job has all ranks: those to which something may be under way prove nothing. hosts:
- * the host of each rank. */
-void diagnose_check_traffic(struct diagnose_snapshot *job, const uint16_t *hosts,
+/* Call once the snapshot has all ranks: those to which something may be under way prove nothing.
+ * hosts: the host of each rank. */
+void diagnose_check_traffic(struct diagnose_snapshot *snapshot, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic);
 
 struct diagnose_verdict;
@@ -233,27 +234,27 @@ struct diagnose_closing {
 	const uint32_t *ids;
 };
 
-/* Fills `job` (made for `count` ranks), without call sites. Does not block. A wait in a group that
- * some rank is about to close will end, and so proves nothing. The thread that is about to close
- * the groups of `closing` (NULL: none) wants to know what would happen if they stayed open, so
- * waits in these count. The collector needs to know this, not only the judge, because it reads
+/* Fills `snapshot` (made for `count` ranks), without call sites. Does not block. A wait in a group
+ * that some rank is about to close will end, and so proves nothing. The thread that is about to
+ * close the groups of `closing` (NULL: none) wants to know what would happen if they stayed open,
+ * so waits in these count. The collector needs to know this, not only the judge, because it reads
  * other threads only of ranks that seem stuck. */
 void diagnose_collect(const struct diagnose_source *sources, int count,
-		      const struct diagnose_closing *closing, struct diagnose_snapshot *job);
-/* Looks up the call sites of a job. Slow, because it reads debug information: call it only when
- * there is something to report. Not for two threads at once (trace_site). */
+		      const struct diagnose_closing *closing, struct diagnose_snapshot *snapshot);
+/* Looks up the call sites of a snapshot. Slow, because it reads debug information: call it only
+ * when there is something to report. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count,
-			struct diagnose_snapshot *job);
+			struct diagnose_snapshot *snapshot);
 /* Adds the record of `source` whose index has these lowest bits, which may come from a peer. If
  * there is no room it replaces the oldest record of the least interest. Returns the index; 0: the
- * ring no longer has that record, or all records in the job matter more. */
+ * ring no longer has that record, or all records in the snapshot matter more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
-			     struct diagnose_snapshot *job);
+			     struct diagnose_snapshot *snapshot);
 /* Adds a collective that the rank of `source` has entered and has not recorded, as its newest
  * operation; without room it replaces the oldest record of the least interest. entered: its group,
  * seq, kind, and what else its entry tells; peer is a group rank. */
 void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
-			  struct diagnose_snapshot *job);
+			  struct diagnose_snapshot *snapshot);
 /* Reads the state of process `pid` from /proc, and a zombie's signal and exit code. Writes the
  * three fields of the process. Reads rank->start_ns (0: accept any process with this pid). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
@@ -370,12 +371,12 @@ struct diagnose_verdict {
  * later one. hint may be NULL. With a hint the verdict is about its group; other groups take part
  * only in a deadlock. A rank that only waits is never blamed. In a mismatch the minority is wrong;
  * without a minority (two ranks, a tie) culprit is -1 and all are culprits. */
-void diagnose_judge(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
+void diagnose_judge(const struct diagnose_snapshot *snapshot, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);
 
 /* The number of the operation of this group that cannot continue: that of the verdict, or of the
  * culprit or waiting rank that has waited longest in the group. 0: none waits there. */
-uint64_t diagnose_operation_in(const struct diagnose_snapshot *job,
+uint64_t diagnose_operation_in(const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_verdict *verdict, uint32_t group);
 
 /* What the report shows of a rank: the operation that matters for the verdict (NULL: unknown), and
@@ -384,7 +385,7 @@ struct diagnose_part {
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 };
-struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
+struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *snapshot,
 				      const struct diagnose_verdict *verdict, int rank);
 
 /* The group of the operation for which a stream waits, if that is why the thread needs word i of
@@ -396,11 +397,11 @@ uint32_t diagnose_group_in_front(const struct diagnose_rank *rank,
  * is a summary, such as "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in
  * all-reduce #58, called from train_digits.c:211". Then follow a line for each rank, and what to
  * do. No colors, and no newline at the end. */
-void diagnose_text(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
+void diagnose_text(const struct diagnose_snapshot *snapshot, const struct diagnose_verdict *verdict,
 		   char *out, size_t bytes);
 /* The first line alone. */
-void diagnose_headline(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
-		       char *out, size_t bytes);
+void diagnose_headline(const struct diagnose_snapshot *snapshot,
+		       const struct diagnose_verdict *verdict, char *out, size_t bytes);
 
 /* One operation in words: "send #1 to rank 0 (tag 7), called from a.c:10". `members` of its group,
  * empty: all ranks. */
@@ -416,10 +417,10 @@ void diagnose_message_text(const struct diagnose_message *message, const struct 
 const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank);
 /* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", the same of a second thread,
  * and how many more are in such calls; empty if none is. */
-void diagnose_foreign_call_text(const struct diagnose_snapshot *job, int rank, char *out,
+void diagnose_foreign_call_text(const struct diagnose_snapshot *snapshot, int rank, char *out,
 				size_t bytes);
 /* "cuMemFree for 12.3 s": of a thread in state WAIT_FOREIGN. */
-void diagnose_named_call_text(const struct diagnose_snapshot *job,
+void diagnose_named_call_text(const struct diagnose_snapshot *snapshot,
 			      const struct wait_slot_body *wait, char *out, size_t bytes);
 
 /* "mismatch", "died", …: stable words, for --json and tests. */

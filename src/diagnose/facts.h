@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share: facts read out of a job; the finders of the proved causes,
- * with which the judge decides and the text explains; and the writer of texts. Not for other rooms.
+ * What the files of this room share: facts read out of a snapshot; the finders of the proved
+ * causes, with which the judge decides and the text explains; and the writer of texts. Not for
+ * other rooms.
  *
  * All ranks here are world ranks. A job may have thousands, so nothing may compare each rank with
  * each. */
@@ -11,10 +12,12 @@
 
 #include "diagnose/diagnose.h"
 
-/* ---- facts.c ---- */
+/* ---- snapshot.c ---- */
 
-/* Makes a job of `size` ranks of which nothing is known. */
-void diagnose_snapshot_clear(struct diagnose_snapshot *job, int size);
+/* Makes it a snapshot of `size` ranks of which nothing is known. */
+void diagnose_snapshot_clear(struct diagnose_snapshot *snapshot, int size);
+
+/* ---- facts.c ---- */
 
 /* The rank will do nothing more: it is dead, or has closed the world group. */
 bool diagnose_is_gone(const struct diagnose_rank *rank);
@@ -22,14 +25,14 @@ bool diagnose_is_gone(const struct diagnose_rank *rank);
 bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
 /* The ranks that will do nothing more in this group: they are dead, or had closed it before any
  * word was read. */
-struct ranks diagnose_gone_from(const struct diagnose_snapshot *job, uint32_t group);
+struct ranks diagnose_gone_from(const struct diagnose_snapshot *snapshot, uint32_t group);
 /* As diagnose_gone_from, remembered in *last, which is zeroed at first: for many calls in a row. */
 struct diagnose_gone {
 	bool known;
 	uint32_t group;
 	struct ranks ranks;
 };
-const struct ranks *diagnose_gone_again(const struct diagnose_snapshot *job, uint32_t group,
+const struct ranks *diagnose_gone_again(const struct diagnose_snapshot *snapshot, uint32_t group,
 					struct diagnose_gone *last);
 /* Whether a thread waits in this group; 0: in any. */
 static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t group)
@@ -42,25 +45,25 @@ bool diagnose_has_failed(const struct diagnose_rank *rank);
 
 /* The ranks that a thread waits for: the peers of its unsatisfied edges. Empty unless the thread is
  * certainly blocked: both reads found the same wait, and its condition was false in between. */
-struct ranks diagnose_thread_needs(const struct diagnose_snapshot *job,
+struct ranks diagnose_thread_needs(const struct diagnose_snapshot *snapshot,
 				   const struct diagnose_thread *thread);
 /* Whether the thread waits for any rank. */
-bool diagnose_waits(const struct diagnose_snapshot *job, const struct diagnose_thread *thread);
+bool diagnose_waits(const struct diagnose_snapshot *snapshot, const struct diagnose_thread *thread);
 /* Whether the thread is certainly blocked, and its wait can never succeed if the `silent` ranks do
  * nothing more. If all words are needed, one that will not come is enough; if any word suffices,
  * none of them may come. */
-bool diagnose_is_in_vain(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
-			 const struct ranks *silent);
+bool diagnose_is_in_vain(const struct diagnose_snapshot *snapshot,
+			 const struct diagnose_thread *thread, const struct ranks *silent);
 /* Whether this slot is not a waiting thread, but shows what would wake the rank's progress
  * thread. */
 bool diagnose_is_armed(const struct diagnose_thread *thread);
 /* diagnose_thread_needs over all threads of a rank. Empty for a rank that is dead or has left,
  * whose slots are stale. */
-struct ranks diagnose_rank_needs(const struct diagnose_snapshot *job, int rank);
+struct ranks diagnose_rank_needs(const struct diagnose_snapshot *snapshot, int rank);
 
 /* For each rank the ranks whose threads name it in any word: what holds of those may change when
  * the named rank changes. On the heap; NULL without memory. */
-struct ranks *diagnose_find_waiters(const struct diagnose_snapshot *job);
+struct ranks *diagnose_find_waiters(const struct diagnose_snapshot *snapshot);
 /* The ranks that wait for any of `ranks`; all ranks if `waiters_on` is NULL. */
 struct ranks diagnose_waiters_on(const struct ranks *waiters_on, int size,
 				 const struct ranks *ranks);
@@ -79,7 +82,7 @@ const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *ra
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
 						     uint32_t group, uint64_t seq);
 /* Members that have not entered the collective `record` of this rank. */
-struct ranks diagnose_missing_from(const struct diagnose_snapshot *job, int rank,
+struct ranks diagnose_missing_from(const struct diagnose_snapshot *snapshot, int rank,
 				   const struct diagnose_record *record);
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
 /* The newest record of the same sort as `like`: a collective of the same group, or a message
@@ -89,7 +92,7 @@ const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *r
 /* A word in the segment of rank `owner`; NULL: it cannot be read. */
 const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
 					   int owner, uint64_t offset);
-/* NULL: as far as the job shows, the rank is not in such a group. */
+/* NULL: as far as the snapshot shows, the rank is not in such a group. */
 const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
 
 /* ---- process_state.c ---- */
@@ -131,7 +134,7 @@ void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots);
 /* ---- collect_records.c ---- */
 
 /* What one rank has done, newest first. */
-void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snapshot *job,
+void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			   struct diagnose_rank *rank);
 
 /* ---- collect_callbacks.c ---- */
@@ -139,11 +142,11 @@ void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snaps
 /* For all ranks. Call it when the dead and left ranks are known, between the first and the second
  * read of the slots. */
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
-				struct diagnose_snapshot *job);
+				struct diagnose_snapshot *snapshot);
 /* Whether what waits in the group may go on without a word: the group fails, or one of its
  * operations has a time limit of its own. */
 bool diagnose_may_end(const struct diagnose_source *const *by_rank,
-		      const struct diagnose_snapshot *job, const struct trace_view *trace,
+		      const struct diagnose_snapshot *snapshot, const struct trace_view *trace,
 		      uint32_t group);
 
 /* ---- streams.c ---- */
@@ -151,7 +154,7 @@ bool diagnose_may_end(const struct diagnose_source *const *by_rank,
 /* For one rank: in the waits of its threads, replaces words that a device stores by those that the
  * stream waits for, as far as that is known. Call it when the rank's records have been copied. */
 void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
-			     struct diagnose_snapshot *job, int r);
+			     struct diagnose_snapshot *snapshot, int r);
 /* The operation right in front of this one on its stream, if the stream has to do that one before
  * it comes to this one; NULL: none is known. */
 const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank,
@@ -160,25 +163,26 @@ const struct diagnose_record *diagnose_in_front(const struct diagnose_rank *rank
 bool diagnose_awaits_device(const struct diagnose_thread *thread);
 /* Whether an operation in front of the thread's own needs a rank that is gone from the group of
  * that operation. Then that one fails, and the stream goes on. */
-bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *job,
+bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *snapshot,
 				 const struct diagnose_rank *rank,
 				 const struct diagnose_thread *thread);
 
 /* ---- collect_groups.c ---- */
 
 /* The hash table of groups' members. */
-const struct diagnose_set *diagnose_sets(const struct diagnose_snapshot *job);
-/* Adds the members of a group to the job, unless they are there or the job has no room. */
-void diagnose_add_members(struct diagnose_snapshot *job, uint32_t id, const struct ranks *members);
+const struct diagnose_set *diagnose_sets(const struct diagnose_snapshot *snapshot);
+/* Adds the members of a group to the snapshot, unless they are there or it has no room. */
+void diagnose_add_members(struct diagnose_snapshot *snapshot, uint32_t id,
+			  const struct ranks *members);
 /* For all ranks, before slots and words are read: the groups in which threads wait, and who has
  * closed them. */
 void diagnose_copy_groups_first(const struct trace_view *const *traces,
-				struct diagnose_snapshot *job);
+				struct diagnose_snapshot *snapshot);
 /* For one rank, after everything else was copied. */
-void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_snapshot *job,
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			       struct diagnose_rank *rank);
-/* Replaces group ranks, as records have them, by world ranks, as a job has them. */
-void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot *job,
+/* Replaces group ranks, as records have them, by world ranks, as a snapshot has them. */
+void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot *snapshot,
 			struct diagnose_record *record);
 
 /* ---- judge_mismatch.c ---- */
@@ -203,14 +207,14 @@ struct diagnose_mismatch {
 };
 
 /* The earliest such position of this group, 0: of any; false if there is none. */
-bool diagnose_find_mismatch(const struct diagnose_snapshot *job, uint32_t group,
+bool diagnose_find_mismatch(const struct diagnose_snapshot *snapshot, uint32_t group,
 			    struct diagnose_mismatch *out);
 
 /* DIAGNOSE_PAIR: the send; NULL if no record of it is left. */
-const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot *job,
+const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot *snapshot,
 						 const struct diagnose_verdict *verdict);
 /* The receive; NULL if no record of it is left. */
-const struct diagnose_record *diagnose_find_receive(const struct diagnose_snapshot *job,
+const struct diagnose_record *diagnose_find_receive(const struct diagnose_snapshot *snapshot,
 						    const struct diagnose_verdict *verdict);
 
 /* ---- judge_cycle.c ---- */
@@ -224,19 +228,19 @@ struct diagnose_hop {
 };
 
 /* The ranks of a proved deadlock, which can never continue. */
-struct ranks diagnose_find_stuck(const struct diagnose_snapshot *job);
+struct ranks diagnose_find_stuck(const struct diagnose_snapshot *snapshot);
 /* As diagnose_find_stuck, if the ranks of `assumed` are stuck, too. */
-struct ranks diagnose_find_stuck_if(const struct diagnose_snapshot *job,
+struct ranks diagnose_find_stuck_if(const struct diagnose_snapshot *snapshot,
 				    const struct ranks *assumed);
 
 /* Ranks that seem to be deadlocked, but have a thread that is not seen to wait, or is in a foreign
  * call, and may still act. */
-struct ranks diagnose_find_unproved(const struct diagnose_snapshot *job);
+struct ranks diagnose_find_unproved(const struct diagnose_snapshot *snapshot);
 
 /* One cycle of a proved deadlock: each hop's peer is the next hop's rank. If there are several, it
  * is one to which the waits of a rank of `from` lead; NULL or empty: any. Writes its first hops, at
  * most `max`, and the set of its ranks. Returns its length; 0: none. */
-int diagnose_find_cycle(const struct diagnose_snapshot *job, const struct ranks *from,
+int diagnose_find_cycle(const struct diagnose_snapshot *snapshot, const struct ranks *from,
 			struct diagnose_hop *hops, int max, struct ranks *ranks);
 
 /* ---- judge_missing.c ---- */
@@ -250,24 +254,25 @@ struct diagnose_needs {
 	struct ranks hint_needs;                   /* empty without hint_record */
 	struct ranks sharers; /* other ranks that need the same, except themselves */
 };
-void diagnose_find_needs(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
+void diagnose_find_needs(const struct diagnose_snapshot *snapshot, const struct diagnose_hint *hint,
 			 struct diagnose_needs *out);
-struct ranks diagnose_needs_of(const struct diagnose_snapshot *job,
+struct ranks diagnose_needs_of(const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_needs *needs, int rank);
 
 /* Ranks that are dead or have left, and without which some wait in this group (0: in any group) can
  * never end. */
-struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
+struct ranks diagnose_find_gone(const struct diagnose_snapshot *snapshot,
 				const struct diagnose_needs *needs, uint32_t group);
 
 /* Ranks that others wait for in this group (0: in any group) and that do not wait themselves:
  * stopped ranks, and ranks that are elsewhere. */
-void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct diagnose_needs *needs,
-			     uint32_t group, struct ranks *stopped, struct ranks *elsewhere);
+void diagnose_find_elsewhere(const struct diagnose_snapshot *snapshot,
+			     const struct diagnose_needs *needs, uint32_t group,
+			     struct ranks *stopped, struct ranks *elsewhere);
 /* For a collective that has been given up: members that are stopped and have not done their part of
  * it, if the ranks of `elsewhere`, which the collective seemed to wait for, may only wait
  * themselves. */
-struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
+struct ranks diagnose_find_behind(const struct diagnose_snapshot *snapshot,
 				  const struct diagnose_needs *needs, const struct ranks *elsewhere);
 
 /* ---- write.c ---- */
@@ -278,10 +283,10 @@ struct diagnose_writer {
 	char *out;
 	size_t bytes, used;
 	bool cut;
-	const struct diagnose_snapshot *job; /* knows the members of groups; NULL: `members` does */
+	const struct diagnose_snapshot *snapshot; /* has the members of groups; NULL: see members */
 	const struct ranks *members; /* of the group of any record; empty or NULL: all ranks */
 };
-void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  char *out, size_t bytes);
 void diagnose_write(struct diagnose_writer *writer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -309,16 +314,18 @@ void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_r
 /* "; its main thread is in load at data.py:88", or nothing. */
 void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "; its thread 4711 has been in the foreign call cuMemFree for 12.3 s", or nothing. */
-void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_foreign_call(struct diagnose_writer *writer,
+				 const struct diagnose_snapshot *snapshot,
 				 const struct diagnose_rank *rank);
 /* "cuMemFree for 12.3 s" */
-void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_named_call(struct diagnose_writer *writer,
+			       const struct diagnose_snapshot *snapshot,
 			       const struct wait_slot_body *wait);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* What to do, as rank r is dead. */
 void diagnose_write_death_advice(struct diagnose_writer *writer,
-				 const struct diagnose_snapshot *job, int r);
+				 const struct diagnose_snapshot *snapshot, int r);
 /* Whether the rank is on another host, so that its trace is not seen here. */
 static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 {
@@ -327,13 +334,13 @@ static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 /* Why a rank is not known: "on host b", "its trace cannot be read". */
 void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "pid 7; ", and with several hosts "pids 7, 8 on host a, 7 on host b; ". */
-void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 const struct ranks *ranks);
 /* The process to look at, "PID" if it is not known, or there are several (rank -1). */
-void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			int rank);
 /* " on host a": where that process is, if the job is on several hosts. */
-void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 int rank);
 /* "running", "asleep", … */
 const char *diagnose_process_text(enum diagnose_process process);
@@ -343,7 +350,7 @@ void diagnose_write_ellipsis(struct diagnose_writer *writer);
 /* ---- in_turn.c ---- */
 
 /* After a deadlock: lines that say which operation stands behind which, if that matters. */
-void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			    const struct diagnose_verdict *verdict);
 
 /* ---- hints.c ---- */
@@ -351,15 +358,18 @@ void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnos
 /* Writes lines about messages that nearly match a waiting receive or block it, and about receives
  * that took the expected message; nothing if there are none. Returns which lines it wrote. */
 enum { DIAGNOSE_HINT_NEARLY = 1, DIAGNOSE_HINT_TAKEN = 2, DIAGNOSE_HINT_IN_THE_WAY = 4 };
-unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+unsigned diagnose_write_hints(struct diagnose_writer *writer,
+			      const struct diagnose_snapshot *snapshot,
 			      const struct diagnose_verdict *verdict);
 
 /* ---- headline.c, headline_mismatch.c ---- */
 
-void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_headline(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict);
 /* The headline of a mismatch. */
-void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_mismatch(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict);
 
 #endif

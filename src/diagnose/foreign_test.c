@@ -3,7 +3,7 @@
  */
 #include "base/seqlock.h"
 #include "diagnose/collect_fixture.h"
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 /* The thread is in `call` for this many tenths of a second. */
 static void test_foreign(struct diagnose_thread *thread, const char *call, unsigned tenths)
@@ -15,31 +15,31 @@ static void test_foreign(struct diagnose_thread *thread, const char *call, unsig
 	snprintf(thread->wait.foreign, sizeof thread->wait.foreign, "%s", call);
 }
 
-static void check_headline(struct diagnose_snapshot *job, const char *want)
+static void check_headline(struct diagnose_snapshot *snapshot, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_headline(job, &verdict, text, sizeof text);
+	struct diagnose_verdict verdict = test_judge(snapshot, NULL);
+	diagnose_headline(snapshot, &verdict, text, sizeof text);
 	assert_string_equal(text, want);
-	free(job);
+	free(snapshot);
 }
 
-static void check_report(struct diagnose_snapshot *job, const char *want)
+static void check_report(struct diagnose_snapshot *snapshot, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, text, sizeof text);
+	struct diagnose_verdict verdict = test_judge(snapshot, NULL);
+	diagnose_text(snapshot, &verdict, text, sizeof text);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in: %s", want, text);
-	free(job);
+	free(snapshot);
 }
 
 /* All others wait for rank 2, whose only thread is in a foreign call. */
 static struct diagnose_snapshot *one_in_a_call(void)
 {
-	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
-	test_foreign(&job->ranks[2].threads[0], "cuMemFree", 123);
-	return job;
+	struct diagnose_snapshot *snapshot = test_absent(3, test_bit(2));
+	test_foreign(&snapshot->ranks[2].threads[0], "cuMemFree", 123);
+	return snapshot;
 }
 
 static void the_only_thread(void **state)
@@ -68,40 +68,40 @@ static void the_only_thread(void **state)
 /* As a thread outside that sleeps, but for the call. */
 static struct diagnose_snapshot *ring_with(bool foreign, bool beside)
 {
-	struct diagnose_snapshot *job = test_ring(3, (const int[]){1, 2, 0});
+	struct diagnose_snapshot *snapshot = test_ring(3, (const int[]){1, 2, 0});
 	if (!beside)
-		job->ranks[1].threads[0].wait =
+		snapshot->ranks[1].threads[0].wait =
 			(struct wait_slot_body){.state = WAIT_OUTSIDE, .tid = 101};
 	struct diagnose_thread *thread =
-		beside ? test_thread(job, 1, 777) : &job->ranks[1].threads[0];
+		beside ? test_thread(snapshot, 1, 777) : &snapshot->ranks[1].threads[0];
 	if (foreign)
 		test_foreign(thread, "cuMemFree", 123);
 	thread->asleep = true; /* in a foreign call it never counts as that */
-	return job;
+	return snapshot;
 }
 
 static void nothing_is_proved(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = ring_with(false, true);
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_snapshot *snapshot = ring_with(false, true);
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
-	free(job);
+	free(snapshot);
 	for (int beside = 0; beside < 2; beside++) {
 		struct ranks cycle;
-		job = ring_with(true, beside);
-		assert_int_equal(diagnose_find_cycle(job, NULL, NULL, 0, &cycle), 0);
-		got = test_judge(job, NULL);
+		snapshot = ring_with(true, beside);
+		assert_int_equal(diagnose_find_cycle(snapshot, NULL, NULL, 0, &cycle), 0);
+		got = test_judge(snapshot, NULL);
 		assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 		assert_int_equal(got.culprit, 1);
-		free(job);
+		free(snapshot);
 	}
 	/* A rank that all of them wait for is not in the deadlock of the others either. */
-	job = test_ring(4, (const int[]){1, 2, 0, -1});
-	test_foreign(&job->ranks[3].threads[0], "cuMemFree", 123);
-	got = test_judge(job, NULL);
+	snapshot = test_ring(4, (const int[]){1, 2, 0, -1});
+	test_foreign(&snapshot->ranks[3].threads[0], "cuMemFree", 123);
+	got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
-	free(job);
+	free(snapshot);
 }
 
 /* Everybody is seen to wait, but one rank may still act: that is told, with the call. */
@@ -120,39 +120,40 @@ static void beside_a_thread_that_waits(void **state)
 static void a_call_that_returns(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = one_in_a_call();
-	job->ranks[2].threads[0].stable = false;
-	assert_null(diagnose_foreign_call(&job->ranks[2]));
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_snapshot *snapshot = one_in_a_call();
+	snapshot->ranks[2].threads[0].stable = false;
+	assert_null(diagnose_foreign_call(&snapshot->ranks[2]));
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY);
-	free(job);
+	free(snapshot);
 }
 
 static void several_threads(void **state)
 {
 	(void)state;
 	char text[256];
-	struct diagnose_snapshot *job = one_in_a_call();
-	test_foreign(test_thread(job, 2, 778), "cuMemAlloc", 400);
-	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	struct diagnose_snapshot *snapshot = one_in_a_call();
+	test_foreign(test_thread(snapshot, 2, 778), "cuMemAlloc", 400);
+	diagnose_foreign_call_text(snapshot, 2, text, sizeof text);
 	assert_string_equal(text,
 			    "its thread 778 has been in the foreign call cuMemAlloc for 40.0 s and "
 			    "its main thread in cuMemFree for 12.3 s");
-	test_foreign(test_thread(job, 2, 779), "cuMemFree", 3);
-	test_foreign(test_thread(job, 2, 780), "cuLaunchKernel", 200);
-	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	test_foreign(test_thread(snapshot, 2, 779), "cuMemFree", 3);
+	test_foreign(test_thread(snapshot, 2, 780), "cuLaunchKernel", 200);
+	diagnose_foreign_call_text(snapshot, 2, text, sizeof text);
 	assert_string_equal(text,
 			    "its thread 778 has been in the foreign call cuMemAlloc for 40.0 s, "
 			    "its thread 780 in cuLaunchKernel for 20.0 s, and 2 more of its "
 			    "threads in such calls");
-	diagnose_named_call_text(job, &job->ranks[2].threads[0].wait, text, sizeof text);
+	diagnose_named_call_text(snapshot, &snapshot->ranks[2].threads[0].wait, text, sizeof text);
 	assert_string_equal(text, "cuMemFree for 12.3 s");
-	diagnose_foreign_call_text(job, 1, text, sizeof text);
+	diagnose_foreign_call_text(snapshot, 1, text, sizeof text);
 	assert_string_equal(text, "");
-	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD; /* then its slots are what it left behind */
-	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	snapshot->ranks[2].process =
+		DIAGNOSE_PROCESS_DEAD; /* then its slots are what it left behind */
+	diagnose_foreign_call_text(snapshot, 2, text, sizeof text);
 	assert_string_equal(text, "");
-	free(job);
+	free(snapshot);
 }
 
 /* Ranks in the same call share a line. */
@@ -160,12 +161,12 @@ static void several_ranks(void **state)
 {
 	(void)state;
 	for (int same = 0; same < 2; same++) {
-		struct diagnose_snapshot *job = test_absent(4, test_bit(2) | test_bit(3));
-		test_foreign(&job->ranks[2].threads[0], "ncclCommInitRank", 123);
-		test_foreign(&job->ranks[3].threads[0], same ? "ncclCommInitRank" : "cuMemFree",
-			     456);
+		struct diagnose_snapshot *snapshot = test_absent(4, test_bit(2) | test_bit(3));
+		test_foreign(&snapshot->ranks[2].threads[0], "ncclCommInitRank", 123);
+		test_foreign(&snapshot->ranks[3].threads[0],
+			     same ? "ncclCommInitRank" : "cuMemFree", 456);
 		check_report(
-			job,
+			snapshot,
 			same ? "\n  ranks 2 and 3: elsewhere, last was all-reduce #57 of 1000 "
 			       "float32, sum, finished 3.0 s ago, called from train.c:211; a "
 			       "thread of each has been in the foreign call ncclCommInitRank for "
@@ -182,18 +183,18 @@ static void hostile_names(void **state)
 {
 	(void)state;
 	char text[256];
-	struct diagnose_snapshot *job = one_in_a_call();
-	struct wait_slot_body *wait = &job->ranks[2].threads[0].wait;
+	struct diagnose_snapshot *snapshot = one_in_a_call();
+	struct wait_slot_body *wait = &snapshot->ranks[2].threads[0].wait;
 	snprintf(wait->foreign, sizeof wait->foreign, "free\033[31m\n%%s\x9b%%n");
 	wait->since_ns = UINT64_MAX;
-	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	diagnose_foreign_call_text(snapshot, 2, text, sizeof text);
 	assert_string_equal(text, "its main thread has been in the foreign call free?[31m?%s?%n");
 	wait->foreign[0] = 0;
-	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	diagnose_foreign_call_text(snapshot, 2, text, sizeof text);
 	assert_string_equal(text, "its main thread has been in the foreign call without a name");
 	memset(wait->foreign, 'x', sizeof wait->foreign);
-	assert_false(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)));
-	free(job);
+	assert_false(diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(snapshot->size)));
+	free(snapshot);
 }
 
 /* What the collector makes of such a slot. */
@@ -212,7 +213,7 @@ static void collected(void **state)
 	assert_false(rank->threads[1].asleep);
 	assert_int_equal(strlen(rank->threads[1].wait.foreign), WAIT_FOREIGN_BYTES - 1);
 	assert_ptr_equal(diagnose_foreign_call(rank), &rank->threads[1]);
-	assert_int_equal(test_cycle(fixture->job, hops), 0);
+	assert_int_equal(test_cycle(fixture->snapshot, hops), 0);
 }
 
 int main(void)

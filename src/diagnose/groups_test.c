@@ -5,42 +5,42 @@
 #include <sched.h>
 
 #include "diagnose/collect_fixture.h"
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 enum { FIRST = 5, SECOND = 9 };
 
 /* Rank r's newest record is of this group. */
-static struct diagnose_record *in_group(struct diagnose_snapshot *job, int r, uint32_t group,
+static struct diagnose_record *in_group(struct diagnose_snapshot *snapshot, int r, uint32_t group,
 					uint64_t members)
 {
-	struct diagnose_record *record = &job->ranks[r].records[0];
+	struct diagnose_record *record = &snapshot->ranks[r].records[0];
 	record->record.group = group;
-	test_members(job, group, members);
+	test_members(snapshot, group, members);
 	return record;
 }
 
-static void wait_in(struct diagnose_snapshot *job, int r, struct diagnose_thread *thread,
+static void wait_in(struct diagnose_snapshot *snapshot, int r, struct diagnose_thread *thread,
 		    uint32_t group, uint64_t members, uint64_t peers)
 {
-	in_group(job, r, group, members);
-	test_wait_on(job, r, thread, peers);
+	in_group(snapshot, r, group, members);
+	test_wait_on(snapshot, r, thread, peers);
 	thread->wait.group = group;
 }
 
-static void member_of(struct diagnose_snapshot *job, int r, uint32_t id, uint32_t state,
+static void member_of(struct diagnose_snapshot *snapshot, int r, uint32_t id, uint32_t state,
 		      const uint16_t *members, uint32_t size)
 {
-	struct diagnose_group *group = &job->ranks[r].groups[job->ranks[r].group_count++];
+	struct diagnose_group *group = &snapshot->ranks[r].groups[snapshot->ranks[r].group_count++];
 	*group = (struct diagnose_group){
 		.id = id, .size = size, .state = state, .closed = state == TRACE_GROUP_CLOSED};
 	group->first = members[0];
-	test_members(job, id, test_bit(members[0]) | test_bit(members[1]));
+	test_members(snapshot, id, test_bit(members[0]) | test_bit(members[1]));
 }
 
-static struct diagnose_verdict ask(const struct diagnose_snapshot *job, uint32_t group)
+static struct diagnose_verdict ask(const struct diagnose_snapshot *snapshot, uint32_t group)
 {
 	struct diagnose_hint hint = {.status = LS_OK, .group = group};
-	return test_judge(job, &hint);
+	return test_judge(snapshot, &hint);
 }
 
 /* Ranks 0 and 1 have called different things in one group, which has failed for that. By now rank 0
@@ -50,35 +50,35 @@ static void an_old_mismatch_hides_nothing(void **state)
 	(void)state;
 	static const uint16_t members[] = {0, 1};
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_snapshot *job = test_job(3);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
 	for (int r = 0; r < 2; r++) {
-		test_done(job, r, r ? test_barrier(3) : test_allreduce(3), 9, "old.c:1");
-		in_group(job, r, FIRST, 3)->record.state = TRACE_FAILED;
-		member_of(job, r, FIRST, TRACE_GROUP_FAILED, members, 2);
+		test_done(snapshot, r, r ? test_barrier(3) : test_allreduce(3), 9, "old.c:1");
+		in_group(snapshot, r, FIRST, 3)->record.state = TRACE_FAILED;
+		member_of(snapshot, r, FIRST, TRACE_GROUP_FAILED, members, 2);
 	}
-	test_call(job, 0, test_barrier(8), 2, "new.c:2");
-	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
-	struct diagnose_verdict got = test_judge(job, NULL);
+	test_call(snapshot, 0, test_barrier(8), 2, "new.c:2");
+	wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], SECOND, 5, test_bit(2));
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprit, 2);
 	assert_int_equal(got.group, SECOND);
-	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
-	diagnose_headline(job, &got, text, sizeof text);
+	assert_int_equal(ask(snapshot, SECOND).cause, DIAGNOSE_ELSEWHERE);
+	diagnose_headline(snapshot, &got, text, sizeof text);
 	assert_non_null(strstr(text, "while rank 0 waits in barrier #8 of group 9 (ranks 0 and 2)"));
-	got = ask(job, FIRST);
+	got = ask(snapshot, FIRST);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(test_bits(got.culprits), 3);
-	diagnose_headline(job, &got, text, sizeof text);
+	diagnose_headline(snapshot, &got, text, sizeof text);
 	assert_non_null(strstr(text, "as #3 of group 5 (ranks 0 and 1): rank 0 all-reduce"));
 	/* When no rank waits any more, the mismatch is what there is to report. */
-	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
+	snapshot->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_MISMATCH);
 	/* Once a rank has closed the group it is history, unless that rank has left the job. */
-	job->ranks[0].groups[0].state = TRACE_GROUP_CLOSED;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
-	job->ranks[0].left = true;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
-	free(job);
+	snapshot->ranks[0].groups[0].state = TRACE_GROUP_CLOSED;
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_HEALTHY);
+	snapshot->ranks[0].left = true;
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_MISMATCH);
+	free(snapshot);
 }
 
 /* A group that all have closed, and whose place rank 0 has used again: it cannot tell any more who
@@ -87,19 +87,19 @@ static void a_place_that_is_used_again(void **state)
 {
 	(void)state;
 	static const uint16_t members[] = {0, 1};
-	struct diagnose_snapshot *job = test_job(2);
+	struct diagnose_snapshot *snapshot = test_snapshot(2);
 	for (int r = 0; r < 2; r++) {
-		test_done(job, r, test_broadcast(1, r ? 1 : -1), 9, "old.c:1");
-		in_group(job, r, FIRST, r ? 3 : 0);
+		test_done(snapshot, r, test_broadcast(1, r ? 1 : -1), 9, "old.c:1");
+		in_group(snapshot, r, FIRST, r ? 3 : 0);
 	}
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
-	member_of(job, 1, FIRST, TRACE_GROUP_CLOSED, members, 2);
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
-	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_HEALTHY);
-	job->ranks[0].records[0].record.peer = 0;
-	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_MISMATCH);
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
-	free(job);
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_HEALTHY);
+	member_of(snapshot, 1, FIRST, TRACE_GROUP_CLOSED, members, 2);
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_HEALTHY);
+	assert_int_equal(ask(snapshot, FIRST).cause, DIAGNOSE_HEALTHY);
+	snapshot->ranks[0].records[0].record.peer = 0;
+	assert_int_equal(ask(snapshot, FIRST).cause, DIAGNOSE_MISMATCH);
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_HEALTHY);
+	free(snapshot);
 }
 
 /* A rank that has closed one group is gone from that one only. */
@@ -108,24 +108,24 @@ static void one_group_is_left(void **state)
 	(void)state;
 	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_snapshot *job = test_job(3);
-	test_done(job, 2, test_barrier(1), 4, "a.c:1");
-	in_group(job, 2, FIRST, 5);
-	member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
-	member_of(job, 2, SECOND, TRACE_GROUP_OPEN, members, 2);
-	test_call(job, 0, test_barrier(2), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, test_bit(2));
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
+	test_done(snapshot, 2, test_barrier(1), 4, "a.c:1");
+	in_group(snapshot, 2, FIRST, 5);
+	member_of(snapshot, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
+	member_of(snapshot, 2, SECOND, TRACE_GROUP_OPEN, members, 2);
+	test_call(snapshot, 0, test_barrier(2), 2, "a.c:1");
+	wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], FIRST, 5, test_bit(2));
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_LEFT);
 	assert_int_equal(got.culprit, 2);
-	diagnose_headline(job, &got, text, sizeof text);
+	diagnose_headline(snapshot, &got, text, sizeof text);
 	assert_string_equal(text,
 			    "rank 2 closed the group after barrier #1 of group 5 (ranks 0 and 2) "
 			    "while rank 0 waits in barrier #2 of group 5 (ranks 0 and 2), called "
 			    "from a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_ELSEWHERE);
-	free(job);
+	wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], SECOND, 5, test_bit(2));
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_ELSEWHERE);
+	free(snapshot);
 }
 
 /* Rank 2 has closed the group without the broadcast for which rank 0 needed nobody. By now rank 0
@@ -136,27 +136,28 @@ static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int same = 0; same < 2; same++) {
-		struct diagnose_snapshot *job = test_job(3);
-		test_done(job, 2, test_barrier(1), 4, "a.c:1");
-		in_group(job, 2, FIRST, 5);
-		member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
-		test_call(job, 0, test_point(TRACE_RECV, -1, 7), 3, "b.c:2");
+		struct diagnose_snapshot *snapshot = test_snapshot(3);
+		test_done(snapshot, 2, test_barrier(1), 4, "a.c:1");
+		in_group(snapshot, 2, FIRST, 5);
+		member_of(snapshot, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
+		test_call(snapshot, 0, test_point(TRACE_RECV, -1, 7), 3, "b.c:2");
 		if (same)
-			wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, test_bit(2));
+			wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], FIRST, 5, test_bit(2));
 		else
-			test_wait_on(job, 0, &job->ranks[0].threads[0], test_bit(1) | test_bit(2));
-		test_done(job, 0, test_broadcast(2, 0), 2, "a.c:1");
-		in_group(job, 0, FIRST, 5);
+			test_wait_on(snapshot, 0, &snapshot->ranks[0].threads[0],
+				     test_bit(1) | test_bit(2));
+		test_done(snapshot, 0, test_broadcast(2, 0), 2, "a.c:1");
+		in_group(snapshot, 0, FIRST, 5);
 		struct diagnose_hint hint = {LS_PEER_LEFT, .peer = 2, .group = FIRST, .seq = 2,
 					     .seq_is_collective = true};
-		struct diagnose_verdict got = test_judge(job, &hint);
-		diagnose_headline(job, &got, text, sizeof text);
+		struct diagnose_verdict got = test_judge(snapshot, &hint);
+		diagnose_headline(snapshot, &got, text, sizeof text);
 		assert_string_equal(
 			text,
 			"rank 2 closed the group after barrier #1 of group 5 (ranks 0 and 2) "
 			"but rank 0 called broadcast #2 of group 5 (ranks 0 and 2), called from "
 			"a.c:1");
-		free(job);
+		free(snapshot);
 	}
 }
 
@@ -166,20 +167,20 @@ static void a_cycle_through_two(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_snapshot *job = test_job(3);
-	test_call(job, 0, test_barrier(1), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
-	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
-	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
-	test_call(job, 2, test_barrier(1), 2, "c.c:1");
-	wait_in(job, 2, &job->ranks[2].threads[0], 33, 5, test_bit(0));
-	test_thread(job, 2, 77);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
+	test_call(snapshot, 0, test_barrier(1), 2, "a.c:1");
+	wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], FIRST, 3, test_bit(1));
+	test_call(snapshot, 1, test_allreduce(1), 2, "b.c:1");
+	wait_in(snapshot, 1, &snapshot->ranks[1].threads[0], SECOND, 3, test_bit(0));
+	test_call(snapshot, 2, test_barrier(1), 2, "c.c:1");
+	wait_in(snapshot, 2, &snapshot->ranks[2].threads[0], 33, 5, test_bit(0));
+	test_thread(snapshot, 2, 77);
 	uint32_t groups[] = {0, FIRST, SECOND};
 	for (int i = 0; i < 3; i++) {
-		struct diagnose_verdict got = ask(job, groups[i]);
+		struct diagnose_verdict got = ask(snapshot, groups[i]);
 		assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 		assert_int_equal(test_bits(got.culprits), 3);
-		diagnose_headline(job, &got, text, sizeof text);
+		diagnose_headline(snapshot, &got, text, sizeof text);
 		assert_string_equal(
 			text,
 			"ranks 0 and 1 wait for each other and can never go on: rank 0 waits "
@@ -187,11 +188,11 @@ static void a_cycle_through_two(void **state)
 			"rank 1 waits for rank 0 (all-reduce #1 of group 9 (ranks 0 and 1), "
 			"called from b.c:1)");
 	}
-	assert_int_not_equal(ask(job, 33).cause, DIAGNOSE_DEADLOCK);
+	assert_int_not_equal(ask(snapshot, 33).cause, DIAGNOSE_DEADLOCK);
 	/* Without the other thread it cannot go on either. */
-	job->ranks[2].thread_count = 1;
-	assert_int_equal(ask(job, 33).cause, DIAGNOSE_DEADLOCK);
-	free(job);
+	snapshot->ranks[2].thread_count = 1;
+	assert_int_equal(ask(snapshot, 33).cause, DIAGNOSE_DEADLOCK);
+	free(snapshot);
 }
 
 /* Ranks 0 and 1 wait for each other in one group, each beside a thread that called last and is
@@ -199,80 +200,80 @@ static void a_cycle_through_two(void **state)
 static void those_that_wait_are_blamed(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_job(3);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
 	for (int r = 0; r < 2; r++) {
-		test_call(job, r, test_point(TRACE_RECV, 1 - r, 7), 2 + (unsigned)r, "a.c:1");
-		wait_in(job, r, &job->ranks[r].threads[0], FIRST, 3, test_bit(1 - r));
-		test_done(job, r, test_point(TRACE_SEND, 1 - r, 8), 1, "a.c:2");
-		in_group(job, r, FIRST, 3)->record.tid = test_thread(job, r, 77)->wait.tid;
+		test_call(snapshot, r, test_point(TRACE_RECV, 1 - r, 7), 2 + (unsigned)r, "a.c:1");
+		wait_in(snapshot, r, &snapshot->ranks[r].threads[0], FIRST, 3, test_bit(1 - r));
+		test_done(snapshot, r, test_point(TRACE_SEND, 1 - r, 8), 1, "a.c:2");
+		in_group(snapshot, r, FIRST, 3)->record.tid = test_thread(snapshot, r, 77)->wait.tid;
 	}
-	test_call(job, 2, test_barrier(1), 5, "b.c:1");
-	wait_in(job, 2, &job->ranks[2].threads[0], SECOND, 5, test_bit(0));
-	struct diagnose_verdict got = ask(job, FIRST);
+	test_call(snapshot, 2, test_barrier(1), 5, "b.c:1");
+	wait_in(snapshot, 2, &snapshot->ranks[2].threads[0], SECOND, 5, test_bit(0));
+	struct diagnose_verdict got = ask(snapshot, FIRST);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), 3);
 	assert_int_equal(test_bits(got.waiting), test_bit(2));
 	assert_int_equal(got.since_ns, test_now - 3 * test_second);
 	assert_int_equal(got.witness, 1);
-	free(job);
+	free(snapshot);
 }
 
 /* Ranks 0 and 1 seem to be stuck. In the second group only a dead rank has waited for one. */
 static void the_dead_wait_for_nobody(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_job(3);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
 	for (int r = 0; r < 3; r++) {
-		test_call(job, r, test_point(TRACE_RECV, r == 0, 7), 2, "a.c:1");
-		wait_in(job, r, &job->ranks[r].threads[0], r < 2 ? FIRST : SECOND, 7,
+		test_call(snapshot, r, test_point(TRACE_RECV, r == 0, 7), 2, "a.c:1");
+		wait_in(snapshot, r, &snapshot->ranks[r].threads[0], r < 2 ? FIRST : SECOND, 7,
 			test_bit(r == 0));
-		job->ranks[r].awake = true;
+		snapshot->ranks[r].awake = true;
 	}
-	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
-	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
-	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_HEALTHY);
-	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_ELSEWHERE);
-	free(job);
+	assert_int_equal(ask(snapshot, SECOND).cause, DIAGNOSE_ELSEWHERE);
+	snapshot->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
+	assert_int_equal(ask(snapshot, SECOND).cause, DIAGNOSE_HEALTHY);
+	assert_int_equal(ask(snapshot, FIRST).cause, DIAGNOSE_ELSEWHERE);
+	free(snapshot);
 }
 
 /* A living rank is about to close one group of a cycle: ranks that wait there will continue. */
 static void a_wait_about_to_end(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_job(3);
-	test_call(job, 0, test_barrier(1), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
-	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
-	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
-	job->ranks[1].threads[0].closing_rank = 1 + 2;
-	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
+	test_call(snapshot, 0, test_barrier(1), 2, "a.c:1");
+	wait_in(snapshot, 0, &snapshot->ranks[0].threads[0], FIRST, 3, test_bit(1));
+	test_call(snapshot, 1, test_allreduce(1), 2, "b.c:1");
+	wait_in(snapshot, 1, &snapshot->ranks[1].threads[0], SECOND, 3, test_bit(0));
+	snapshot->ranks[1].threads[0].closing_rank = 1 + 2;
+	assert_int_not_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
 	/* A rank that has died, or is stopped, ends no wait. */
-	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	job->ranks[1].threads[0].closing_rank = 99; /* nonsense */
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	free(job);
+	snapshot->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
+	snapshot->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
+	snapshot->ranks[1].threads[0].closing_rank = 99; /* nonsense */
+	assert_int_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
+	free(snapshot);
 }
 
 /* A trace tells which ranks an operation had that was given up: only members are missing. */
 static void only_members_are_missing(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_job(4);
+	struct diagnose_snapshot *snapshot = test_snapshot(4);
 	struct diagnose_hint hint = {
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = FIRST, .seq = 2};
 	for (int r = 0; r < 4; r++) {
-		test_done(job, r, test_barrier(r == 2 ? 1 : 2), 3, "a.c:1");
-		in_group(job, r, FIRST, 7);
+		test_done(snapshot, r, test_barrier(r == 2 ? 1 : 2), 3, "a.c:1");
+		in_group(snapshot, r, FIRST, 7);
 	}
-	job->ranks[3].record_count = 0;
-	job->ranks[0].records[0].record.state = TRACE_RUNNING;
-	struct diagnose_verdict got = test_judge(job, &hint);
+	snapshot->ranks[3].record_count = 0;
+	snapshot->ranks[0].records[0].record.state = TRACE_RUNNING;
+	struct diagnose_verdict got = test_judge(snapshot, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
-	free(job);
+	free(snapshot);
 }
 
 /* ---- from traces ---- */
@@ -301,27 +302,27 @@ static void peers_are_translated(void **state)
 	publish(fixture, 1, 0, &body);
 	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->record_count, 3);
-	assert_null(diagnose_members(fixture->job, rank->records[0].record.group));
+	assert_null(diagnose_members(fixture->snapshot, rank->records[0].record.group));
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(rank->records[i].record.peer, i == 2 ? 2 : -1);
-	assert_int_equal(test_bits(*diagnose_members(fixture->job, rank->records[2].record.group)),
-			 5);
+	assert_int_equal(
+		test_bits(*diagnose_members(fixture->snapshot, rank->records[2].record.group)), 5);
 	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
-	const struct diagnose_group *group = diagnose_find_group(fixture->job, 1077);
+	const struct diagnose_group *group = diagnose_find_group(fixture->snapshot, 1077);
 	assert_non_null(group);
 	assert_int_equal(group->size, 2);
 	assert_int_equal(group->first_area, 6);
 	assert_int_equal(group->first, 2);
-	assert_int_equal(test_bits(*diagnose_members(fixture->job, 1077)), 5);
-	assert_non_null(diagnose_find_group(fixture->job, 1080));
-	assert_null(diagnose_find_group(fixture->job, 55));
+	assert_int_equal(test_bits(*diagnose_members(fixture->snapshot, 1077)), 5);
+	assert_non_null(diagnose_find_group(fixture->snapshot, 1080));
+	assert_null(diagnose_find_group(fixture->snapshot, 55));
 	/* Members that cannot be are none. */
 	membership.id = 1077;
 	membership.members = (const uint16_t[]){SIZE, 0};
 	trace_group_fill(trace, 77, &membership);
 	collect(fixture, 0);
-	assert_null(diagnose_find_group(fixture->job, 1077));
-	assert_null(diagnose_members(fixture->job, 1077));
+	assert_null(diagnose_find_group(fixture->snapshot, 1077));
+	assert_null(diagnose_members(fixture->snapshot, 1077));
 }
 
 /* All groups that are waited in are looked at; of a rank that is in more of them than there is room
@@ -340,7 +341,7 @@ static void many_groups_are_waited_in(void **state)
 		publish(fixture, i / WAIT_SLOT_MAX, i % WAIT_SLOT_MAX, &body);
 	}
 	assert_true(collect(fixture, 0)->incomplete);
-	assert_false(fixture->job->ranks[1].incomplete);
+	assert_false(fixture->snapshot->ranks[1].incomplete);
 }
 
 /* Whether a group has failed, or is being explained, is read where its members say. */
@@ -371,10 +372,10 @@ static void how_a_wait_ends(void **state)
 	assert_int_equal(thread->closing_rank, 2);
 	/* The rank that closes it asks what would be if it stayed open; others do not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
-	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
+	diagnose_collect(fixture->sources, SIZE, &closing, fixture->snapshot);
 	assert_int_equal(thread->closing_rank, 0);
 	closing.count = 1;
-	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
+	diagnose_collect(fixture->sources, SIZE, &closing, fixture->snapshot);
 	assert_int_equal(thread->closing_rank, 2);
 	atomic_store(cause, id + 2);
 	collect(fixture, 0);
@@ -451,7 +452,7 @@ static void one_after_the_other(void **state)
 {
 	enum { DIFFERENT = 1000 };
 	struct collect_fixture *fixture = *state;
-	struct diagnose_rank *rank = &fixture->job->ranks[0];
+	struct diagnose_rank *rank = &fixture->snapshot->ranks[0];
 	struct filling filling = {.trace = &fixture->traces[0]};
 	struct trace_header *header = filling.trace->header;
 	/* where the writer has it, as the thread sanitizer goes by addresses */
@@ -464,7 +465,7 @@ static void one_after_the_other(void **state)
 	for (int seen = 0; seen < DIFFERENT;) {
 		memset(rank, 0, sizeof *rank);
 		atomic_fetch_add(&filling.looks, 1);
-		diagnose_copy_groups_last(&view, fixture->job, rank);
+		diagnose_copy_groups_last(&view, fixture->snapshot, rank);
 		for (uint32_t i = 0; i < rank->group_count; i++) {
 			if (rank->groups[i].id == TRACE_GROUP_WORLD)
 				continue;

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The first line of a report: which rank is the cause and why, and which ranks wait where. It looks
- * everything up in the job again. The job may be a later snapshot than the judged one, so nothing
+ * everything up in the snapshot again, which may be a later one than the judged one, so nothing
  * need be there. */
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-static const struct diagnose_rank *rank_of(const struct diagnose_snapshot *job, int rank)
+static const struct diagnose_rank *rank_of(const struct diagnose_snapshot *snapshot, int rank)
 {
-	return rank >= 0 && rank < job->size ? &job->ranks[rank] : NULL;
+	return rank >= 0 && rank < snapshot->size ? &snapshot->ranks[rank] : NULL;
 }
 
-static const struct diagnose_record *witness_record(const struct diagnose_snapshot *job,
+static const struct diagnose_record *witness_record(const struct diagnose_snapshot *snapshot,
 						    const struct diagnose_verdict *verdict)
 {
-	return diagnose_record_at(rank_of(job, verdict->witness), verdict->record);
+	return diagnose_record_at(rank_of(snapshot, verdict->witness), verdict->record);
 }
 
 /* ---- a rank's part ---- */
 
 /* The thread that has waited longest for one of the ranks `whom`. */
-static const struct diagnose_thread *longest_wait(const struct diagnose_snapshot *job, int r,
+static const struct diagnose_thread *longest_wait(const struct diagnose_snapshot *snapshot, int r,
 						  const struct ranks *whom)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
 	const struct diagnose_thread *longest = NULL;
 	if (!rank->known || diagnose_is_gone(rank))
 		return NULL;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		struct ranks needs = diagnose_thread_needs(job, thread);
+		struct ranks needs = diagnose_thread_needs(snapshot, thread);
 		if (ranks_meet(&needs, whom) &&
 		    (!longest || thread->wait.since_ns < longest->wait.since_ns))
 			longest = thread;
@@ -38,46 +38,46 @@ static const struct diagnose_thread *longest_wait(const struct diagnose_snapshot
 	return longest;
 }
 
-static struct diagnose_part waiting_part(const struct diagnose_snapshot *job,
+static struct diagnose_part waiting_part(const struct diagnose_snapshot *snapshot,
 					 const struct diagnose_verdict *verdict, int r)
 {
 	struct ranks whom = verdict->culprits;
 	ranks_join(&whom, &verdict->waiting);
-	const struct diagnose_thread *longest = longest_wait(job, r, &whom);
+	const struct diagnose_thread *longest = longest_wait(snapshot, r, &whom);
 	whom = ranks_below(RANKS_JOB_MAX);
 	if (!longest)
-		longest = longest_wait(job, r, &whom);
+		longest = longest_wait(snapshot, r, &whom);
 	if (longest)
 		return (struct diagnose_part){
-			diagnose_record_for(&job->ranks[r], longest, &verdict->culprits),
+			diagnose_record_for(&snapshot->ranks[r], longest, &verdict->culprits),
 			longest->wait.since_ns};
 	if (r == verdict->witness) {
-		const struct diagnose_record *record = witness_record(job, verdict);
+		const struct diagnose_record *record = witness_record(snapshot, verdict);
 		return (struct diagnose_part){record, record ? record->begin_ns : 0};
 	}
 	return (struct diagnose_part){NULL, 0};
 }
 
-static const struct diagnose_record *mismatch_record(const struct diagnose_snapshot *job,
+static const struct diagnose_record *mismatch_record(const struct diagnose_snapshot *snapshot,
 						     const struct diagnose_verdict *verdict, int r)
 {
 	if (!(verdict->fields & DIAGNOSE_PAIR))
-		return diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
+		return diagnose_collective_at(&snapshot->ranks[r], verdict->group, verdict->seq);
 	/* If a rank sends to itself: the receive has seen the difference. */
 	if (r == verdict->to)
-		return diagnose_find_receive(job, verdict);
-	return r == verdict->from ? diagnose_find_send(job, verdict) : NULL;
+		return diagnose_find_receive(snapshot, verdict);
+	return r == verdict->from ? diagnose_find_send(snapshot, verdict) : NULL;
 }
 
-struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
+struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *snapshot,
 				      const struct diagnose_verdict *verdict, int r)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
 	const struct diagnose_record *newest = diagnose_newest(rank), *like;
-	struct diagnose_part part = waiting_part(job, verdict, r);
+	struct diagnose_part part = waiting_part(snapshot, verdict, r);
 	bool culprit = ranks_have(&verdict->culprits, r);
 	if (verdict->cause == DIAGNOSE_MISMATCH) {
-		const struct diagnose_record *record = mismatch_record(job, verdict, r);
+		const struct diagnose_record *record = mismatch_record(snapshot, verdict, r);
 		if (record && record != part.record)
 			return (struct diagnose_part){record, 0};
 	}
@@ -93,8 +93,8 @@ struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
 			return (struct diagnose_part){like, 0};
 	}
 	like = diagnose_newest_like(rank,
-				    culprit && witness_record(job, verdict)
-					    ? &witness_record(job, verdict)->record
+				    culprit && witness_record(snapshot, verdict)
+					    ? &witness_record(snapshot, verdict)->record
 					    : NULL,
 				    verdict->witness);
 	if (!like || (newest->record.state == TRACE_RUNNING && like->record.state != TRACE_RUNNING))
@@ -113,14 +113,14 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 /* " but rank 1 called reduce #58, called from a.c:10", if a rank left before that collective.
  * False, and writes nothing: the ranks that called it have continued, because they needed nothing
  * from the one that left. */
-static bool write_called(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static bool write_called(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *first = NULL;
 	struct ranks callers = {{0}};
-	for (int r = 0; verdict->cause == DIAGNOSE_LEFT && verdict->seq && r < job->size; r++) {
+	for (int r = 0; verdict->cause == DIAGNOSE_LEFT && verdict->seq && r < snapshot->size; r++) {
 		const struct diagnose_record *record =
-			diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
+			diagnose_collective_at(&snapshot->ranks[r], verdict->group, verdict->seq);
 		if (!record || ranks_have(&verdict->culprits, r))
 			continue;
 		ranks_add(&callers, r);
@@ -137,19 +137,19 @@ static bool write_called(struct diagnose_writer *writer, const struct diagnose_s
 }
 
 /* " while ranks 0 and 1 wait in all-reduce #58, called from a.c:10", or nothing. */
-static void write_while(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_while(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			const struct diagnose_verdict *verdict, bool with_duration)
 {
-	const struct diagnose_record *record = witness_record(job, verdict);
+	const struct diagnose_record *record = witness_record(snapshot, verdict);
 	struct ranks together = ranks_of(verdict->witness);
 	bool same_site = true;
 	ranks_keep(&together, &verdict->waiting);
 	if (!record)
 		together = verdict->waiting;
-	for (int r = 0; record && r < job->size; r++) {
+	for (int r = 0; record && r < snapshot->size; r++) {
 		if (!ranks_have(&verdict->waiting, r))
 			continue;
-		const struct diagnose_record *other = diagnose_part_of(job, verdict, r).record;
+		const struct diagnose_record *other = diagnose_part_of(snapshot, verdict, r).record;
 		if (!is_same_operation(record, other))
 			continue;
 		ranks_add(&together, r);
@@ -157,7 +157,7 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_sn
 	}
 	/* A rank that is seen to wait for something unknown may wait elsewhere, for something
 	 * else. */
-	if ((!record && write_called(writer, job, verdict)) || !ranks_any(&together))
+	if ((!record && write_called(writer, snapshot, verdict)) || !ranks_any(&together))
 		return;
 	diagnose_write(writer, " while ");
 	diagnose_write_ranks(writer, &together);
@@ -166,9 +166,9 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_sn
 		diagnose_write(writer, " in ");
 		diagnose_write_operation(writer, record);
 	}
-	if (with_duration && verdict->since_ns && verdict->since_ns < job->now_ns) {
+	if (with_duration && verdict->since_ns && verdict->since_ns < snapshot->now_ns) {
 		diagnose_write(writer, " for ");
-		diagnose_write_duration(writer, job->now_ns - verdict->since_ns);
+		diagnose_write_duration(writer, snapshot->now_ns - verdict->since_ns);
 	}
 	diagnose_write_site(writer, record);
 	if (record && record->site[0] && !same_site)
@@ -215,7 +215,8 @@ static void write_left(struct diagnose_writer *writer, const struct diagnose_ver
 }
 
 /* What a rank that is elsewhere did last, and what it does now. */
-static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_whereabouts(struct diagnose_writer *writer,
+			      const struct diagnose_snapshot *snapshot,
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
 {
 	diagnose_write(writer, " (");
@@ -235,14 +236,14 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 	} else {
 		diagnose_write(writer, "its last operation was ");
 		diagnose_write_operation(writer, last);
-		if (last->end_ns && last->end_ns <= job->now_ns) {
+		if (last->end_ns && last->end_ns <= snapshot->now_ns) {
 			diagnose_write(writer, ", finished ");
-			diagnose_write_duration(writer, job->now_ns - last->end_ns);
+			diagnose_write_duration(writer, snapshot->now_ns - last->end_ns);
 			diagnose_write(writer, " ago");
 		}
 	}
 	diagnose_write_site(writer, last);
-	diagnose_write_foreign_call(writer, job, rank);
+	diagnose_write_foreign_call(writer, snapshot, rank);
 	diagnose_write_python(writer, rank);
 	diagnose_write(writer, "; it is %s)",
 		       rank->process == DIAGNOSE_PROCESS_SLEEPING
@@ -250,24 +251,26 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 			       : diagnose_process_text(rank->process));
 }
 
-static void write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job, int r)
+static void write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
+		      int r)
 {
-	if (job->ranks[r].pid <= 0)
+	if (snapshot->ranks[r].pid <= 0)
 		return;
-	diagnose_write(writer, "(pid %d", job->ranks[r].pid);
-	diagnose_write_host(writer, job, r);
+	diagnose_write(writer, "(pid %d", snapshot->ranks[r].pid);
+	diagnose_write_host(writer, snapshot, r);
 	diagnose_write(writer, ") ");
 }
 
-static void write_one_missing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_one_missing(struct diagnose_writer *writer,
+			      const struct diagnose_snapshot *snapshot,
 			      const struct diagnose_verdict *verdict, int r)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
-	const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
+	const struct diagnose_record *last = diagnose_part_of(snapshot, verdict, r).record;
 	diagnose_write(writer, "rank %d ", r);
 	switch (verdict->cause) {
 	case DIAGNOSE_DIED:
-		write_pid(writer, job, r);
+		write_pid(writer, snapshot, r);
 		diagnose_write_end(writer, rank);
 		write_last(writer, rank, last);
 		if (rank->signal == 0)
@@ -277,30 +280,31 @@ static void write_one_missing(struct diagnose_writer *writer, const struct diagn
 		write_left(writer, verdict, rank, last);
 		break;
 	case DIAGNOSE_STOPPED:
-		write_pid(writer, job, r);
+		write_pid(writer, snapshot, r);
 		diagnose_write(writer, "is stopped");
 		write_last(writer, rank, last);
 		break;
 	default:
 		diagnose_write(writer, rank->known ? "is elsewhere" : "is not seen");
-		write_whereabouts(writer, job, rank, last);
+		write_whereabouts(writer, snapshot, rank, last);
 		break;
 	}
 }
 
-static void write_missing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_missing(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  const struct diagnose_verdict *verdict)
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
 	bool reported = verdict->cause == DIAGNOSE_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
 	bool all_left = true, all_seen = true, any_seen = false;
 	RANKS_EACH (r, &who) {
-		all_left &= r >= job->size || job->ranks[r].left || !job->ranks[r].known;
-		all_seen &= r >= job->size || job->ranks[r].known;
-		any_seen |= r < job->size && job->ranks[r].known;
+		all_left &=
+			r >= snapshot->size || snapshot->ranks[r].left || !snapshot->ranks[r].known;
+		all_seen &= r >= snapshot->size || snapshot->ranks[r].known;
+		any_seen |= r < snapshot->size && snapshot->ranks[r].known;
 	}
 	if (ranks_count(&who) == 1) {
-		write_one_missing(writer, job, verdict, ranks_first(&who));
+		write_one_missing(writer, snapshot, verdict, ranks_first(&who));
 	} else if (!ranks_any(&who)) {
 		diagnose_write(writer,
 			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
@@ -314,19 +318,19 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 				       : any_seen ? " are elsewhere or not seen"
 						  : " are not seen");
 	}
-	write_while(writer, job, verdict, reported);
+	write_while(writer, snapshot, verdict, reported);
 }
 
 /* ---- the others ---- */
 
 enum { HOP_MAX = 8 }; /* hops of a cycle told in the first line */
 
-static void write_hop(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_hop(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		      const struct diagnose_hop *hop)
 {
 	struct ranks peer = ranks_of(hop->peer);
 	const struct diagnose_record *record =
-		diagnose_record_for(&job->ranks[hop->rank], hop->thread, &peer);
+		diagnose_record_for(&snapshot->ranks[hop->rank], hop->thread, &peer);
 	bool any = record && diagnose_is_p2p(&record->record) && record->record.peer < 0;
 	diagnose_write(writer, "rank %d waits for ", hop->rank);
 	if (hop->peer == hop->rank)
@@ -351,7 +355,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_snap
 
 /* "; rank 2 has left, rank 3 died": ranks that might have ended the cycle, because one of several
  * would have sufficed. */
-static void write_gone(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_gone(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		       const struct diagnose_hop *hops, int length)
 {
 	struct ranks left = {{0}}, died = {{0}};
@@ -359,12 +363,12 @@ static void write_gone(struct diagnose_writer *writer, const struct diagnose_sna
 	for (int i = 0; i < length && i < DIAGNOSE_HOP_MAX; i++) {
 		const struct diagnose_thread *thread = hops[i].thread;
 		uint32_t group = thread->wait.group;
-		struct ranks gone = diagnose_thread_needs(job, thread);
+		struct ranks gone = diagnose_thread_needs(snapshot, thread);
 		if (thread->wait.state != WAIT_ANY_WORD)
 			continue;
-		ranks_keep(&gone, diagnose_gone_again(job, group, &last));
+		ranks_keep(&gone, diagnose_gone_again(snapshot, group, &last));
 		RANKS_EACH (r, &gone)
-			ranks_add(diagnose_has_left(&job->ranks[r], group) ? &left : &died, r);
+			ranks_add(diagnose_has_left(&snapshot->ranks[r], group) ? &left : &died, r);
 	}
 	if (ranks_any(&left)) {
 		diagnose_write(writer, "; ");
@@ -378,12 +382,13 @@ static void write_gone(struct diagnose_writer *writer, const struct diagnose_sna
 	}
 }
 
-static void write_cycle(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_cycle(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			const struct diagnose_verdict *verdict)
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	struct ranks cycle;
-	int length = diagnose_find_cycle(job, &verdict->culprits, hops, DIAGNOSE_HOP_MAX, &cycle);
+	int length =
+		diagnose_find_cycle(snapshot, &verdict->culprits, hops, DIAGNOSE_HOP_MAX, &cycle);
 	if (length != 1) {
 		if (ranks_any(&verdict->culprits))
 			diagnose_write_ranks(writer, &verdict->culprits);
@@ -394,19 +399,19 @@ static void write_cycle(struct diagnose_writer *writer, const struct diagnose_sn
 	}
 	for (int i = 0; i < length && i < HOP_MAX; i++) {
 		diagnose_write(writer, i ? ", " : "");
-		write_hop(writer, job, &hops[i]);
+		write_hop(writer, snapshot, &hops[i]);
 	}
 	if (length == 1)
 		diagnose_write(writer, " and can never go on");
 	if (length > HOP_MAX)
 		diagnose_write(writer, ", and so on to rank %d", hops[0].rank);
-	write_gone(writer, job, hops, length);
+	write_gone(writer, snapshot, hops, length);
 }
 
-static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			    const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_record *record = witness_record(job, verdict);
+	const struct diagnose_record *record = witness_record(snapshot, verdict);
 	if (verdict->culprit >= 0)
 		diagnose_write(writer, "rank %d ", verdict->culprit);
 	else
@@ -429,10 +434,10 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 	}
 }
 
-static void write_time_out(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_time_out(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			   const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_record *record = witness_record(job, verdict);
+	const struct diagnose_record *record = witness_record(snapshot, verdict);
 	if (verdict->witness >= 0)
 		diagnose_write(writer, "rank %d timed out in ", verdict->witness);
 	else
@@ -446,28 +451,29 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, ": ");
 		return;
 	}
-	if (verdict->since_ns && verdict->since_ns < job->now_ns) {
+	if (verdict->since_ns && verdict->since_ns < snapshot->now_ns) {
 		diagnose_write(writer, " after ");
-		diagnose_write_duration(writer, job->now_ns - verdict->since_ns);
+		diagnose_write_duration(writer, snapshot->now_ns - verdict->since_ns);
 	}
 	diagnose_write_site(writer, record);
 	diagnose_write(writer, "; no rank is known to be dead, stopped or elsewhere");
 }
 
-void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_headline(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict)
 {
 	if (verdict->timed_out)
-		write_time_out(writer, job, verdict);
+		write_time_out(writer, snapshot, verdict);
 	switch (verdict->cause) {
 	case DIAGNOSE_MISMATCH:
-		diagnose_write_mismatch(writer, job, verdict);
+		diagnose_write_mismatch(writer, snapshot, verdict);
 		break;
 	case DIAGNOSE_DEADLOCK:
-		write_cycle(writer, job, verdict);
+		write_cycle(writer, snapshot, verdict);
 		break;
 	case DIAGNOSE_ABORTED:
-		write_own_doing(writer, job, verdict);
+		write_own_doing(writer, snapshot, verdict);
 		break;
 	case DIAGNOSE_HEALTHY:
 		diagnose_write(writer, "no rank waits for a rank that does not come");
@@ -475,16 +481,16 @@ void diagnose_write_headline(struct diagnose_writer *writer, const struct diagno
 	case DIAGNOSE_TIMED_OUT:
 		break;
 	default:
-		write_missing(writer, job, verdict);
+		write_missing(writer, snapshot, verdict);
 		break;
 	}
 }
 
-void diagnose_headline(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
-		       char *out, size_t bytes)
+void diagnose_headline(const struct diagnose_snapshot *snapshot,
+		       const struct diagnose_verdict *verdict, char *out, size_t bytes)
 {
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, job, out, bytes);
-	diagnose_write_headline(&writer, job, verdict);
+	diagnose_writer_init(&writer, snapshot, out, bytes);
+	diagnose_write_headline(&writer, snapshot, verdict);
 	diagnose_write_ellipsis(&writer);
 }

@@ -150,11 +150,12 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 }
 
 /* Where the two calls came from, as far as they are on record. */
-static void write_pair_sites(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_pair_sites(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_record *send = diagnose_find_send(job, verdict);
-	const struct diagnose_record *recv = diagnose_find_receive(job, verdict);
+	const struct diagnose_record *send = diagnose_find_send(snapshot, verdict);
+	const struct diagnose_record *recv = diagnose_find_receive(snapshot, verdict);
 	if (send && recv) {
 		struct diagnose_mismatch sites = {
 			.class_count = 2,
@@ -176,7 +177,7 @@ static void write_pair_sites(struct diagnose_writer *writer, const struct diagno
 
 /* "rank 0 sends 10 float32 to rank 1 with tag 7 where rank 1 receives 9 float32", with both call
  * sites. All but the call sites is what the message has said of itself. */
-static void write_pair(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_pair(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		       const struct diagnose_verdict *verdict)
 {
 	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
@@ -187,19 +188,19 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_sna
 		writer, "%s rank %d receives %" PRIu64 " %s",
 		verdict->status == LS_TRUNCATED ? ", longer than the receive buffer:" : " where",
 		verdict->to, verdict->expected, trace_dtype_name(verdict->matched.expected_dtype));
-	write_pair_sites(writer, job, verdict);
+	write_pair_sites(writer, snapshot, verdict);
 }
 
 /* "rank 2 sends 10 elements to rank 0 in all-to-allv #7, where rank 0 expects 12", with both call
  * sites. */
-static void write_exchange(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_exchange(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			   const struct diagnose_verdict *verdict)
 {
 	int from = verdict->from, to = verdict->to;
 	const struct diagnose_record *send =
-		diagnose_collective_at(&job->ranks[from], verdict->group, verdict->seq);
+		diagnose_collective_at(&snapshot->ranks[from], verdict->group, verdict->seq);
 	const struct diagnose_record *recv =
-		diagnose_collective_at(&job->ranks[to], verdict->group, verdict->seq);
+		diagnose_collective_at(&snapshot->ranks[to], verdict->group, verdict->seq);
 	diagnose_write(writer, "rank %d sends %" PRIu64 " element%s to rank %d in ", from,
 		       verdict->sent, verdict->sent == 1 ? "" : "s", to);
 	diagnose_write_operation(writer, recv ? recv : send);
@@ -215,25 +216,26 @@ static void write_exchange(struct diagnose_writer *writer, const struct diagnose
 	write_sites(writer, &sites, -1);
 }
 
-static bool is_rank(const struct diagnose_snapshot *job, int rank)
+static bool is_rank(const struct diagnose_snapshot *snapshot, int rank)
 {
-	return rank >= 0 && rank < job->size;
+	return rank >= 0 && rank < snapshot->size;
 }
 
-void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_mismatch(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict)
 {
 	struct diagnose_mismatch mismatch;
-	bool two = is_rank(job, verdict->from) && is_rank(job, verdict->to);
+	bool two = is_rank(snapshot, verdict->from) && is_rank(snapshot, verdict->to);
 	if (verdict->fields & DIAGNOSE_PAIR && two) {
-		write_pair(writer, job, verdict);
+		write_pair(writer, snapshot, verdict);
 		return;
 	}
 	if (verdict->fields & DIAGNOSE_EXCHANGE && two) {
-		write_exchange(writer, job, verdict);
+		write_exchange(writer, snapshot, verdict);
 		return;
 	}
-	if (!verdict->fields || !diagnose_find_mismatch(job, verdict->group, &mismatch)) {
+	if (!verdict->fields || !diagnose_find_mismatch(snapshot, verdict->group, &mismatch)) {
 		if (ranks_any(&verdict->culprits))
 			diagnose_write_ranks(writer, &verdict->culprits);
 		else

@@ -8,11 +8,12 @@
 
 enum { HINT_MAX = 4, MESSAGE_BYTES = 512 };
 
-static void write_message(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_message(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  const struct diagnose_message *message)
 {
 	char text[MESSAGE_BYTES];
-	diagnose_message_text(message, diagnose_members(job, message->group), text, sizeof text);
+	diagnose_message_text(message, diagnose_members(snapshot, message->group), text,
+			      sizeof text);
 	diagnose_write(writer, "%s", text);
 }
 
@@ -33,13 +34,13 @@ static unsigned fields_that_differ(const struct diagnose_message *message,
 }
 
 /* The message that differs from the receive in one field only. */
-static const struct diagnose_message *find_nearly(const struct diagnose_snapshot *job, int rank,
+static const struct diagnose_message *find_nearly(const struct diagnose_snapshot *snapshot, int rank,
 						  const struct trace_record *asked, unsigned *field)
 {
 	const struct diagnose_message *best = NULL;
 	*field = 0;
-	for (int i = 0; i < job->message_count; i++) {
-		const struct diagnose_message *message = &job->messages[i];
+	for (int i = 0; i < snapshot->message_count; i++) {
+		const struct diagnose_message *message = &snapshot->messages[i];
 		unsigned fields = fields_that_differ(message, asked);
 		if (message->to != rank || __builtin_popcount(fields) != 1 ||
 		    (best && fields >= *field))
@@ -74,15 +75,15 @@ static void write_asked(struct diagnose_writer *writer, int rank, const struct t
 	diagnose_write_tag(writer, asked->tag);
 }
 
-static bool hint_message(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static bool hint_message(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 int rank, const struct trace_record *asked)
 {
 	unsigned field;
-	const struct diagnose_message *message = find_nearly(job, rank, asked, &field);
+	const struct diagnose_message *message = find_nearly(snapshot, rank, asked, &field);
 	if (!message)
 		return false;
 	diagnose_write(writer, "\n  not received: ");
-	write_message(writer, job, message);
+	write_message(writer, snapshot, message);
 	diagnose_write(writer, "; ");
 	write_asked(writer, rank, asked, field);
 	if (message->total > 1)
@@ -108,10 +109,10 @@ static const struct diagnose_record *find_taker(const struct diagnose_rank *rank
 	return NULL;
 }
 
-static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		       int rank, const struct trace_record *asked)
 {
-	const struct diagnose_record *took = find_taker(&job->ranks[rank], asked);
+	const struct diagnose_record *took = find_taker(&snapshot->ranks[rank], asked);
 	if (!took)
 		return false;
 	diagnose_write(writer, "\n  taken before: ");
@@ -129,23 +130,24 @@ static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_sna
 	return true;
 }
 
-static unsigned hint_receive(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
-			     int rank, const struct diagnose_verdict *verdict,
+static unsigned hint_receive(struct diagnose_writer *writer,
+			     const struct diagnose_snapshot *snapshot, int rank,
+			     const struct diagnose_verdict *verdict,
 			     const struct trace_record *asked)
 {
-	if (hint_message(writer, job, rank, asked))
+	if (hint_message(writer, snapshot, rank, asked))
 		return DIAGNOSE_HINT_NEARLY;
-	bool taken = verdict->cause != DIAGNOSE_DIED && hint_taken(writer, job, rank, asked);
+	bool taken = verdict->cause != DIAGNOSE_DIED && hint_taken(writer, snapshot, rank, asked);
 	return taken ? DIAGNOSE_HINT_TAKEN : 0;
 }
 
 /* A send that waits for room stands behind messages that nobody receives. */
-static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  int rank, const struct trace_record *record)
 {
 	int to = record->peer;
-	for (int i = 0; i < job->message_count; i++) {
-		const struct diagnose_message *message = &job->messages[i];
+	for (int i = 0; i < snapshot->message_count; i++) {
+		const struct diagnose_message *message = &snapshot->messages[i];
 		if (message->group != record->group || message->from != rank || message->to != to ||
 		    message->seq == record->seq)
 			continue;
@@ -153,13 +155,14 @@ static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_
 			       "\n  in the way: %d message%s of rank %d to rank %d that nobody "
 			       "receives, the oldest is ",
 			       message->total, message->total == 1 ? "" : "s", rank, to);
-		write_message(writer, job, message);
+		write_message(writer, snapshot, message);
 		return DIAGNOSE_HINT_IN_THE_WAY;
 	}
 	return 0;
 }
 
-unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+unsigned diagnose_write_hints(struct diagnose_writer *writer,
+			      const struct diagnose_snapshot *snapshot,
 			      const struct diagnose_verdict *verdict)
 {
 	struct ranks ranks = verdict->culprits;
@@ -168,15 +171,15 @@ unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagn
 	if (verdict->cause == DIAGNOSE_MISMATCH)
 		return 0;
 	ranks_join(&ranks, &verdict->waiting);
-	for (int r = 0; r < job->size && count < HINT_MAX; r++) {
+	for (int r = 0; r < snapshot->size && count < HINT_MAX; r++) {
 		if (!ranks_have(&ranks, r))
 			continue;
-		const struct diagnose_record *part = diagnose_part_of(job, verdict, r).record;
+		const struct diagnose_record *part = diagnose_part_of(snapshot, verdict, r).record;
 		if (!part || !diagnose_is_p2p(&part->record) || (part->record.state == TRACE_DONE))
 			continue;
 		unsigned hint = part->record.kind == TRACE_SEND
-					? hint_send(writer, job, r, &part->record)
-					: hint_receive(writer, job, r, verdict, &part->record);
+					? hint_send(writer, snapshot, r, &part->record)
+					: hint_receive(writer, snapshot, r, verdict, &part->record);
 		count += hint != 0;
 		hints |= hint;
 	}

@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lines on messages that match nothing, and the advice that fits the calls which wait. */
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 /* Whether the report says this, and only if it is wanted. */
-static void check_says(struct diagnose_snapshot *job, const char *part, bool wanted)
+static void check_says(struct diagnose_snapshot *snapshot, const char *part, bool wanted)
 {
 	char report[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, report, sizeof report);
+	struct diagnose_verdict verdict = test_judge(snapshot, NULL);
+	diagnose_text(snapshot, &verdict, report, sizeof report);
 	if (!strstr(report, part) == wanted)
 		fail_msg("'%s' is %s in\n%s", part, wanted ? "not" : "also", report);
 }
 
-static void check(struct diagnose_snapshot *job, const char *part)
+static void check(struct diagnose_snapshot *snapshot, const char *part)
 {
-	check_says(job, part, true);
-	free(job);
+	check_says(snapshot, part, true);
+	free(snapshot);
 }
 
-static void check_not(struct diagnose_snapshot *job, const char *part)
+static void check_not(struct diagnose_snapshot *snapshot, const char *part)
 {
-	check_says(job, part, false);
-	free(job);
+	check_says(snapshot, part, false);
+	free(snapshot);
 }
 
 /* Rank 1 asks rank 0, which has left, for tag 7. */
 static struct diagnose_snapshot *asked_in_vain(int peer, int tag)
 {
-	struct diagnose_snapshot *job = test_job(3);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
 	struct trace_record op = test_point(TRACE_RECV, peer, tag);
 	op.wildcards = (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
-	test_call(job, 1, op, 2, "recv.c:5");
-	test_wait(job, 1, 1);
-	job->ranks[0].left = true;
-	return job;
+	test_call(snapshot, 1, op, 2, "recv.c:5");
+	test_wait(snapshot, 1, 1);
+	snapshot->ranks[0].left = true;
+	return snapshot;
 }
 
-static struct diagnose_message *lies_there(struct diagnose_snapshot *job, int from, int tag)
+static struct diagnose_message *lies_there(struct diagnose_snapshot *snapshot, int from, int tag)
 {
-	struct diagnose_message *message = &job->messages[job->message_count++];
+	struct diagnose_message *message = &snapshot->messages[snapshot->message_count++];
 	*message = (struct diagnose_message){.group = TEST_GROUP,
 					     .from = from,
 					     .to = 1,
@@ -51,80 +51,81 @@ static struct diagnose_message *lies_there(struct diagnose_snapshot *job, int fr
 	return message;
 }
 
-static struct diagnose_group *add_group(struct diagnose_snapshot *job, int rank, uint32_t id)
+static struct diagnose_group *add_group(struct diagnose_snapshot *snapshot, int rank, uint32_t id)
 {
-	struct diagnose_group *group = &job->ranks[rank].groups[job->ranks[rank].group_count++];
+	struct diagnose_group *group =
+		&snapshot->ranks[rank].groups[snapshot->ranks[rank].group_count++];
 	*group = (struct diagnose_group){.id = id, .size = 2};
-	test_members(job, id, 3);
+	test_members(snapshot, id, 3);
 	return group;
 }
 
 static void of_another_tag(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = asked_in_vain(0, 7);
-	lies_there(job, 0, 8);
-	check(job,
+	struct diagnose_snapshot *snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 0, 8);
+	check(snapshot,
 	      "\n  not received: send #3 of 10 float32 from rank 0 to rank 1 (tag 8), called from "
 	      "send.c:9; rank 1 asks it for tag 7\n");
-	job = asked_in_vain(0, 7);
-	lies_there(job, 0, 8)->total = 5;
-	check(job, "; rank 1 asks it for tag 7 (5 messages of rank 0 to rank 1 wait)\n");
-	job = asked_in_vain(-1, 7);
-	lies_there(job, 0, 8);
-	check(job, "; rank 1 asks any rank for tag 7\n");
+	snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 0, 8)->total = 5;
+	check(snapshot, "; rank 1 asks it for tag 7 (5 messages of rank 0 to rank 1 wait)\n");
+	snapshot = asked_in_vain(-1, 7);
+	lies_there(snapshot, 0, 8);
+	check(snapshot, "; rank 1 asks any rank for tag 7\n");
 	/* What fits in nothing, or in all, explains nothing. */
-	job = asked_in_vain(0, 7);
-	lies_there(job, 2, 8);
-	check_not(job, "not received");
-	job = asked_in_vain(0, 7);
-	lies_there(job, 0, 7);
-	check_not(job, "not received");
+	snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 2, 8);
+	check_not(snapshot, "not received");
+	snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 0, 7);
+	check_not(snapshot, "not received");
 }
 
 static void of_another_source(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = asked_in_vain(0, 7);
-	lies_there(job, 2, 7);
-	check(job,
+	struct diagnose_snapshot *snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 2, 7);
+	check(snapshot,
 	      "from rank 2 to rank 1 (tag 7), called from send.c:9; rank 1 asks rank 0 for tag 7\n");
-	job = asked_in_vain(0, -1);
-	lies_there(job, 2, 8);
-	check(job, "; rank 1 asks rank 0 for any tag\n");
+	snapshot = asked_in_vain(0, -1);
+	lies_there(snapshot, 2, 8);
+	check(snapshot, "; rank 1 asks rank 0 for any tag\n");
 	/* Another tag is the likelier slip. */
-	job = asked_in_vain(0, 7);
-	lies_there(job, 2, 7);
-	lies_there(job, 0, 8);
-	check(job, "; rank 1 asks it for tag 7\n");
+	snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 2, 7);
+	lies_there(snapshot, 0, 8);
+	check(snapshot, "; rank 1 asks it for tag 7\n");
 }
 
 static void of_another_group(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = asked_in_vain(0, 7);
-	lies_there(job, 0, 7)->group = 5;
-	add_group(job, 1, 5);
-	check(job,
+	struct diagnose_snapshot *snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 0, 7)->group = 5;
+	add_group(snapshot, 1, 5);
+	check(snapshot,
 	      "\n  not received: send #3 of group 5 (ranks 0 and 1) of 10 float32 from rank 0 to rank "
 	      "1 (tag 7), called from send.c:9; rank 1 asks for a message of the world group\n");
-	job = asked_in_vain(0, 7);
-	lies_there(job, 0, 7);
-	job->ranks[1].records[0].record.group = job->ranks[1].threads[0].wait.group = 5;
-	add_group(job, 0, 5)->closed = 1;
-	check(job, "; rank 1 asks for a message of group 5 (ranks 0 and 1)\n");
+	snapshot = asked_in_vain(0, 7);
+	lies_there(snapshot, 0, 7);
+	snapshot->ranks[1].records[0].record.group = snapshot->ranks[1].threads[0].wait.group = 5;
+	add_group(snapshot, 0, 5)->closed = 1;
+	check(snapshot, "; rank 1 asks for a message of group 5 (ranks 0 and 1)\n");
 }
 
 static struct diagnose_snapshot *taken(uint32_t wildcards, int peer, int tag)
 {
-	struct diagnose_snapshot *job = test_job(3);
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
 	struct diagnose_record *took =
-		test_done(job, 1, test_point(TRACE_RECV, peer, tag), 3, "any.c:4");
+		test_done(snapshot, 1, test_point(TRACE_RECV, peer, tag), 3, "any.c:4");
 	took->record.wildcards = wildcards;
-	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "recv.c:5");
-	test_wait(job, 1, 1);
-	job->ranks[0].left = true;
-	return job;
+	test_call(snapshot, 1, test_point(TRACE_RECV, 0, 7), 2, "recv.c:5");
+	test_wait(snapshot, 1, 1);
+	snapshot->ranks[0].left = true;
+	return snapshot;
 }
 
 static void what_another_receive_took(void **state)
@@ -140,44 +141,45 @@ static void what_another_receive_took(void **state)
 	check_not(taken(TRACE_ANY_SOURCE, 2, 7), "taken before");
 	check_not(taken(TRACE_ANY_SOURCE, 0, 8), "taken before");
 	/* One that lies there says more. */
-	struct diagnose_snapshot *job = taken(TRACE_ANY_SOURCE, 0, 7);
-	lies_there(job, 0, 8);
-	check_not(job, "taken before");
+	struct diagnose_snapshot *snapshot = taken(TRACE_ANY_SOURCE, 0, 7);
+	lies_there(snapshot, 0, 8);
+	check_not(snapshot, "taken before");
 }
 
 static void advice_on_who_has_left(void **state)
 {
 	(void)state;
 	check(asked_in_vain(0, 7), "\nLet each receive meet a send: compare group, source and tag");
-	struct diagnose_snapshot *job = test_job(2);
-	test_call(job, 1, test_point(TRACE_SEND, 0, 7), 2, "send.c:5");
-	test_wait(job, 1, 1);
-	job->ranks[0].left = true;
-	check(job, "\nLet the rank that it is sent to receive it before that one closes its group.");
-	job = test_absent(2, 1);
-	job->ranks[0].left = true;
-	check(job, "\nLet all ranks make the same calls: give each the same number of batches");
+	struct diagnose_snapshot *snapshot = test_snapshot(2);
+	test_call(snapshot, 1, test_point(TRACE_SEND, 0, 7), 2, "send.c:5");
+	test_wait(snapshot, 1, 1);
+	snapshot->ranks[0].left = true;
+	check(snapshot,
+	      "\nLet the rank that it is sent to receive it before that one closes its group.");
+	snapshot = test_absent(2, 1);
+	snapshot->ranks[0].left = true;
+	check(snapshot, "\nLet all ranks make the same calls: give each the same number of batches");
 }
 
 /* Each rank waits for the other in what is called there. */
 static struct diagnose_snapshot *two(struct trace_record first, struct trace_record second)
 {
-	struct diagnose_snapshot *job = test_job(2);
-	test_call(job, 0, first, 2, "a.c:1");
-	test_wait(job, 0, 2);
-	test_call(job, 1, second, 2, "b.c:2");
-	test_wait(job, 1, 1);
-	job->ranks[1].records[0].record.group = 5;
-	job->ranks[1].threads[0].wait.group = 5;
-	return job;
+	struct diagnose_snapshot *snapshot = test_snapshot(2);
+	test_call(snapshot, 0, first, 2, "a.c:1");
+	test_wait(snapshot, 0, 2);
+	test_call(snapshot, 1, second, 2, "b.c:2");
+	test_wait(snapshot, 1, 1);
+	snapshot->ranks[1].records[0].record.group = 5;
+	snapshot->ranks[1].threads[0].wait.group = 5;
+	return snapshot;
 }
 
 static struct diagnose_snapshot *to_itself(uint16_t kind)
 {
-	struct diagnose_snapshot *job = test_job(2);
-	test_call(job, 1, test_point(kind, 1, 7), 2, "self.c:5");
-	test_wait(job, 1, 2);
-	return job;
+	struct diagnose_snapshot *snapshot = test_snapshot(2);
+	test_call(snapshot, 1, test_point(kind, 1, 7), 2, "self.c:5");
+	test_wait(snapshot, 1, 2);
+	return snapshot;
 }
 
 static void advice_on_deadlocks(void **state)
@@ -202,21 +204,23 @@ static void advice_on_messages_in_deadlocks(void **state)
 	(void)state;
 	struct trace_record send = test_point(TRACE_SEND, 1, 7),
 			    receive = test_point(TRACE_RECV, 0, 7);
-	struct diagnose_snapshot *job = two(test_point(TRACE_RECV, 1, 7), receive);
-	job->ranks[1].records[0].record.group = TEST_GROUP;
-	lies_there(job, 0, 8);
-	check(job, "\nLet each receive ask for what was sent: compare its group, source and tag");
-	job = test_job(2);
-	test_done(job, 1, test_point(TRACE_RECV, 0, 7), 3, "any.c:4")->record.wildcards =
+	struct diagnose_snapshot *snapshot = two(test_point(TRACE_RECV, 1, 7), receive);
+	snapshot->ranks[1].records[0].record.group = TEST_GROUP;
+	lies_there(snapshot, 0, 8);
+	check(snapshot,
+	      "\nLet each receive ask for what was sent: compare its group, source and tag");
+	snapshot = test_snapshot(2);
+	test_done(snapshot, 1, test_point(TRACE_RECV, 0, 7), 3, "any.c:4")->record.wildcards =
 		TRACE_ANY_SOURCE;
-	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
-	test_wait(job, 0, 2);
-	test_call(job, 1, receive, 2, "b.c:2");
-	test_wait(job, 1, 1);
-	check(job, "\nLet each receive meet a send of its own");
-	job = two(send, test_point(TRACE_SEND, 0, 7));
-	lies_there(job, 0, 8);
-	check(job, "\nLet the rank that they are sent to receive the messages that are in the way.");
+	test_call(snapshot, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
+	test_wait(snapshot, 0, 2);
+	test_call(snapshot, 1, receive, 2, "b.c:2");
+	test_wait(snapshot, 1, 1);
+	check(snapshot, "\nLet each receive meet a send of its own");
+	snapshot = two(send, test_point(TRACE_SEND, 0, 7));
+	lies_there(snapshot, 0, 8);
+	check(snapshot,
+	      "\nLet the rank that they are sent to receive the messages that are in the way.");
 }
 
 /* Of a rank that is elsewhere: while it may still come, and once the time limit is over. */
@@ -232,20 +236,20 @@ static void advice_on_who_is_late(void **state)
 					    "\nIf the operation may take so long, raise"};
 	for (int i = 0; i < 2; i++) {
 		char report[DIAGNOSE_TEXT_BYTES];
-		struct diagnose_snapshot *job = test_absent(3, test_bit(2));
-		job->ranks[2].process = processes[i];
-		check_says(job, before[i], true);
-		check_says(job, after[i], false);
+		struct diagnose_snapshot *snapshot = test_absent(3, test_bit(2));
+		snapshot->ranks[2].process = processes[i];
+		check_says(snapshot, before[i], true);
+		check_says(snapshot, after[i], false);
 		struct diagnose_hint hint = {.status = LS_TIMED_OUT,
 					     .rank = 0,
 					     .peer = -1,
 					     .group = TEST_GROUP,
 					     .seq = 58};
-		struct diagnose_verdict verdict = test_judge(job, &hint);
-		diagnose_text(job, &verdict, report, sizeof report);
+		struct diagnose_verdict verdict = test_judge(snapshot, &hint);
+		diagnose_text(snapshot, &verdict, report, sizeof report);
 		if (!strstr(report, after[i]) || strstr(report, before[i]))
 			fail_msg("not '%s' in\n%s", after[i], report);
-		free(job);
+		free(snapshot);
 	}
 }
 

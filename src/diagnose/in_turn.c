@@ -14,13 +14,13 @@ static void write_pair(struct diagnose_writer *writer, int r, const struct diagn
 }
 
 /* Names two sends, of the first rank of the cycle that has more than one under way. */
-static void write_sends(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_sends(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			const struct ranks *cycle)
 {
 	const struct diagnose_record *first = NULL, *second = NULL; /* the oldest ones */
 	int r;
-	for (r = 0; r < job->size && !second; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (r = 0; r < snapshot->size && !second; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		first = NULL;
 		for (uint32_t i = 0; i < rank->record_count; i++) { /* the newest first */
 			const struct diagnose_record *record = &rank->records[i];
@@ -52,14 +52,15 @@ static bool is_part_of_same(const struct trace_record *op, int r, const struct t
 }
 
 /* Whether another rank of the cycle waits for this operation of rank r. */
-static bool is_awaited(const struct diagnose_snapshot *job, const struct ranks *cycle, int r,
+static bool is_awaited(const struct diagnose_snapshot *snapshot, const struct ranks *cycle, int r,
 		       const struct diagnose_record *op)
 {
 	const struct ranks here = ranks_of(r);
 	RANKS_EACH (q, cycle) {
-		const struct diagnose_rank *rank = q < job->size && q != r ? &job->ranks[q] : NULL;
+		const struct diagnose_rank *rank =
+			q < snapshot->size && q != r ? &snapshot->ranks[q] : NULL;
 		for (uint32_t i = 0; rank && i < rank->thread_count; i++) {
-			struct ranks needs = diagnose_thread_needs(job, &rank->threads[i]);
+			struct ranks needs = diagnose_thread_needs(snapshot, &rank->threads[i]);
 			const struct diagnose_record *other =
 				diagnose_record_for(rank, &rank->threads[i], &here);
 			if (ranks_have(&needs, r) && other &&
@@ -72,15 +73,15 @@ static bool is_awaited(const struct diagnose_snapshot *job, const struct ranks *
 
 /* Names an operation that another rank of the cycle waits for and that a stream has not come to,
  * and the one in front of it. */
-static void write_streams(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_streams(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  const struct ranks *cycle)
 {
 	RANKS_EACH (r, cycle) {
-		const struct diagnose_rank *rank = r < job->size ? &job->ranks[r] : NULL;
+		const struct diagnose_rank *rank = r < snapshot->size ? &snapshot->ranks[r] : NULL;
 		for (uint32_t i = 0; rank && i < rank->record_count; i++) {
 			const struct diagnose_record *op = &rank->records[i];
 			const struct diagnose_record *front = diagnose_in_front(rank, op);
-			if (!front || !is_awaited(job, cycle, r, op))
+			if (!front || !is_awaited(snapshot, cycle, r, op))
 				continue;
 			diagnose_write(writer, "\nA stream does its work in order: o");
 			write_pair(writer, r, op, front);
@@ -89,10 +90,10 @@ static void write_streams(struct diagnose_writer *writer, const struct diagnose_
 	}
 }
 
-void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_in_turn(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			    const struct diagnose_verdict *verdict)
 {
 	if (verdict->serial)
-		write_sends(writer, job, &verdict->culprits);
-	write_streams(writer, job, &verdict->culprits);
+		write_sends(writer, snapshot, &verdict->culprits);
+	write_streams(writer, snapshot, &verdict->culprits);
 }

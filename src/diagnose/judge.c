@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct inquiry {
-	const struct diagnose_snapshot *job;
+	const struct diagnose_snapshot *snapshot;
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
 	uint32_t group;                   /* the group whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
@@ -44,7 +44,7 @@ static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdic
 {
 	struct diagnose_mismatch mismatch;
 	struct ranks all = {{0}};
-	if (!diagnose_find_mismatch(inquiry->job, inquiry->group, &mismatch))
+	if (!diagnose_find_mismatch(inquiry->snapshot, inquiry->group, &mismatch))
 		return false;
 	for (int i = 0; i < mismatch.class_count; i++)
 		ranks_join(&all, &mismatch.classes[i].ranks);
@@ -63,7 +63,7 @@ static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdic
 static bool hint_names_two(const struct inquiry *inquiry)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
-	int size = inquiry->job->size;
+	int size = inquiry->snapshot->size;
 	return hint->peer >= 0 && hint->peer < size && hint->rank >= 0 && hint->rank < size;
 }
 
@@ -111,20 +111,20 @@ static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdic
 
 static struct ranks left_ranks(const struct inquiry *inquiry)
 {
-	const struct diagnose_snapshot *job = inquiry->job;
+	const struct diagnose_snapshot *snapshot = inquiry->snapshot;
 	struct ranks left = {{0}};
-	for (int r = 0; r < job->size; r++)
-		if (diagnose_has_left(&job->ranks[r], inquiry->group))
+	for (int r = 0; r < snapshot->size; r++)
+		if (diagnose_has_left(&snapshot->ranks[r], inquiry->group))
 			ranks_add(&left, r);
 	return left;
 }
 
 /* Whether the last operation of one of these ranks failed for another reason than a death. No
  * record says why ls_group_open failed; a rank that ended in another way is the likelier reason. */
-static bool has_own_reason(const struct diagnose_snapshot *job, const struct ranks *ranks)
+static bool has_own_reason(const struct diagnose_snapshot *snapshot, const struct ranks *ranks)
 {
 	RANKS_EACH (r, ranks) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		const struct diagnose_record *last = diagnose_newest(rank);
 		if (!diagnose_has_failed(rank) || (last && last->record.status != LS_PEER_DIED))
 			return true;
@@ -137,13 +137,13 @@ static bool has_own_reason(const struct diagnose_snapshot *job, const struct ran
  * others do not, these are the dead members of the group. */
 static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)
 {
-	const struct diagnose_snapshot *job = inquiry->job;
-	const struct ranks *members = diagnose_members(job, inquiry->group);
+	const struct diagnose_snapshot *snapshot = inquiry->snapshot;
+	const struct ranks *members = diagnose_members(snapshot, inquiry->group);
 	struct ranks failed = {{0}}, first = gone, left = left_ranks(inquiry);
-	for (int r = 0; r < job->size; r++)
-		if (diagnose_has_failed(&job->ranks[r]))
+	for (int r = 0; r < snapshot->size; r++)
+		if (diagnose_has_failed(&snapshot->ranks[r]))
 			ranks_add(&failed, r);
-	struct ranks dead = diagnose_gone_from(job, inquiry->group);
+	struct ranks dead = diagnose_gone_from(snapshot, inquiry->group);
 	ranks_drop(&dead, &left);
 	ranks_drop(&dead, &failed);
 	if (members)
@@ -151,7 +151,7 @@ static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)
 	ranks_drop(&first, &failed);
 	if (ranks_any(&first))
 		return first;
-	bool dies = ranks_any(&gone) && ranks_any(&dead) && !has_own_reason(job, &gone);
+	bool dies = ranks_any(&gone) && ranks_any(&dead) && !has_own_reason(snapshot, &gone);
 	return dies ? dead : gone;
 }
 
@@ -159,7 +159,7 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 {
 	struct ranks left = left_ranks(inquiry);
 	struct ranks gone = first_gone(
-		inquiry, diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group));
+		inquiry, diagnose_find_gone(inquiry->snapshot, &inquiry->needs, inquiry->group));
 	struct ranks dead = gone;
 	ranks_drop(&dead, &left);
 	if (!ranks_any(&gone))
@@ -170,13 +170,13 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 }
 
 /* The ranks that can never go on and for which others that cannot either wait in this group. */
-static struct ranks find_awaited(const struct diagnose_snapshot *job, uint32_t group)
+static struct ranks find_awaited(const struct diagnose_snapshot *snapshot, uint32_t group)
 {
-	struct ranks stuck = diagnose_find_stuck(job), awaited = {{0}};
+	struct ranks stuck = diagnose_find_stuck(snapshot), awaited = {{0}};
 	RANKS_EACH (r, &stuck)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
-			struct ranks needs = diagnose_thread_needs(job, thread);
+		for (uint32_t i = 0; i < snapshot->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &snapshot->ranks[r].threads[i];
+			struct ranks needs = diagnose_thread_needs(snapshot, thread);
 			if (diagnose_is_in(thread, group))
 				ranks_join(&awaited, &needs);
 		}
@@ -187,9 +187,10 @@ static struct ranks find_awaited(const struct diagnose_snapshot *job, uint32_t g
 /* There may be several cycles. The one that counts is that for which ranks wait in this group. */
 static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	struct ranks cycle, awaited = find_awaited(inquiry->job, inquiry->group);
+	struct ranks cycle, awaited = find_awaited(inquiry->snapshot, inquiry->group);
 	const struct ranks *from = inquiry->group ? &awaited : NULL;
-	if (!ranks_any(&awaited) || diagnose_find_cycle(inquiry->job, from, NULL, 0, &cycle) == 0)
+	if (!ranks_any(&awaited) ||
+	    diagnose_find_cycle(inquiry->snapshot, from, NULL, 0, &cycle) == 0)
 		return false;
 	out->culprits = cycle;
 	out->cause = DIAGNOSE_DEADLOCK;
@@ -201,7 +202,7 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *missing)
 {
 	struct ranks reached = inquiry->needs.hint_needs, done = *missing;
-	int size = inquiry->job->size;
+	int size = inquiry->snapshot->size;
 	if (!ranks_any(&reached))
 		return ranks_below(RANKS_JOB_MAX);
 	for (struct ranks fresh = reached; ranks_any(&fresh); fresh = reached) {
@@ -210,7 +211,7 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 		RANKS_EACH (r, &fresh) {
 			if (r >= size)
 				break;
-			struct ranks its = diagnose_needs_of(inquiry->job, &inquiry->needs, r);
+			struct ranks its = diagnose_needs_of(inquiry->snapshot, &inquiry->needs, r);
 			ranks_join(&reached, &its);
 		}
 		if (ranks_are_in(&reached, &done))
@@ -222,14 +223,15 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 static bool judge_elsewhere(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	struct ranks stopped, elsewhere;
-	diagnose_find_elsewhere(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
+	diagnose_find_elsewhere(inquiry->snapshot, &inquiry->needs, inquiry->group, &stopped,
+				&elsewhere);
 	struct ranks missing = stopped;
 	ranks_join(&missing, &elsewhere);
 	struct ranks reached = hint_reaches(inquiry, &missing);
 	ranks_keep(&stopped, &reached);
 	ranks_keep(&elsewhere, &reached);
 	if (inquiry->hint && !ranks_any(&stopped))
-		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &elsewhere);
+		stopped = diagnose_find_behind(inquiry->snapshot, &inquiry->needs, &elsewhere);
 	out->cause = ranks_any(&stopped)     ? DIAGNOSE_STOPPED
 		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
 					     : DIAGNOSE_HEALTHY;
@@ -248,14 +250,14 @@ static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *ou
 static struct ranks hint_peer(const struct inquiry *inquiry)
 {
 	int peer = inquiry->hint->peer;
-	return ranks_of(peer < inquiry->job->size ? peer : -1);
+	return ranks_of(peer < inquiry->snapshot->size ? peer : -1);
 }
 
 static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause cause,
 			      struct diagnose_verdict *out)
 {
 	struct ranks left = left_ranks(inquiry), peer = hint_peer(inquiry);
-	struct ranks gone = diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group);
+	struct ranks gone = diagnose_find_gone(inquiry->snapshot, &inquiry->needs, inquiry->group);
 	if (cause == DIAGNOSE_DIED)
 		ranks_drop(&gone, &left);
 	else
@@ -314,19 +316,19 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_needs *needs = &inquiry->needs;
-	struct ranks rest = ranks_below(inquiry->job->size), fresh = out->culprits;
+	struct ranks rest = ranks_below(inquiry->snapshot->size), fresh = out->culprits;
 	if (needs->hint_record && !ranks_have(&out->culprits, needs->hint_rank))
 		ranks_add(&out->waiting, needs->hint_rank);
 	ranks_join(&fresh, &out->waiting);
 	while (ranks_any(&fresh)) {
 		struct ranks near =
-			diagnose_waiters_on(inquiry->waiters_on, inquiry->job->size, &fresh);
+			diagnose_waiters_on(inquiry->waiters_on, inquiry->snapshot->size, &fresh);
 		struct ranks next = {{0}};
 		ranks_drop(&rest, &fresh);
 		ranks_join(&near, &needs->sharers);
 		ranks_keep(&near, &rest);
 		RANKS_EACH (r, &near) {
-			struct ranks its = diagnose_needs_of(inquiry->job, needs, r);
+			struct ranks its = diagnose_needs_of(inquiry->snapshot, needs, r);
 			if (ranks_meet(&its, &fresh))
 				ranks_add(&next, r);
 		}
@@ -336,20 +338,21 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 }
 
 /* Among `ranks`, the thread that has waited longest in this group for one of the ranks `whom`. */
-static const struct diagnose_thread *find_longest(const struct diagnose_snapshot *job,
+static const struct diagnose_thread *find_longest(const struct diagnose_snapshot *snapshot,
 						  uint32_t group, const struct ranks *ranks,
 						  const struct ranks *whom, int *rank)
 {
 	const struct diagnose_thread *longest = NULL;
 	RANKS_EACH (r, ranks) {
-		if (r >= job->size || !job->ranks[r].known || diagnose_is_gone(&job->ranks[r]))
+		if (r >= snapshot->size || !snapshot->ranks[r].known ||
+		    diagnose_is_gone(&snapshot->ranks[r]))
 			continue;
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+		for (uint32_t i = 0; i < snapshot->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &snapshot->ranks[r].threads[i];
 			if (!diagnose_is_in(thread, group) ||
 			    (longest && thread->wait.since_ns >= longest->wait.since_ns))
 				continue;
-			struct ranks needs = diagnose_thread_needs(job, thread);
+			struct ranks needs = diagnose_thread_needs(snapshot, thread);
 			if (!ranks_meet(&needs, whom))
 				continue;
 			longest = thread;
@@ -369,7 +372,7 @@ static bool is_found_at_close(const struct diagnose_hint *hint)
 
 static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	const struct diagnose_snapshot *job = inquiry->job;
+	const struct diagnose_snapshot *snapshot = inquiry->snapshot;
 	const struct diagnose_needs *needs = &inquiry->needs;
 	const struct diagnose_record *record = needs->hint_record;
 	/* If no other rank waits, the blamed ranks wait for each other, though not all that they do
@@ -382,10 +385,10 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		all = both;
 	uint32_t group = out->cause == DIAGNOSE_DEADLOCK ? 0 : inquiry->group;
 	int rank = -1;
-	const struct diagnose_thread *longest = find_longest(job, group, &all, &both, &rank);
+	const struct diagnose_thread *longest = find_longest(snapshot, group, &all, &both, &rank);
 	if (!longest) { /* in this group only blamed ranks wait */
 		all = out->culprits;
-		longest = find_longest(job, group, &all, &both, &rank);
+		longest = find_longest(snapshot, group, &all, &both, &rank);
 	}
 	out->since_ns = longest ? longest->wait.since_ns : 0;
 	if (record) {
@@ -394,10 +397,11 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
 			out->since_ns = record->begin_ns;
 	} else if (!is_found_at_close(inquiry->hint)) {
-		longest = find_longest(job, group, &all, &out->culprits, &rank);
+		longest = find_longest(snapshot, group, &all, &out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
-			record = diagnose_record_for(&job->ranks[rank], longest, &out->culprits);
+			record = diagnose_record_for(&snapshot->ranks[rank], longest,
+						     &out->culprits);
 			out->record = record ? record->record.index : longest->wait.record;
 		}
 	}
@@ -417,7 +421,7 @@ static void judge_inquiry(const struct inquiry *asked, struct diagnose_verdict *
 	struct inquiry inquiry = *asked;
 	const struct diagnose_hint *hint = inquiry.hint;
 	*out = (struct diagnose_verdict){.culprit = -1, .witness = -1, .from = -1, .to = -1};
-	diagnose_find_needs(inquiry.job, hint, &inquiry.needs);
+	diagnose_find_needs(inquiry.snapshot, hint, &inquiry.needs);
 	if (!hint) {
 		judge_all(&inquiry, out);
 	} else {
@@ -438,14 +442,15 @@ static void judge_inquiry(const struct inquiry *asked, struct diagnose_verdict *
 }
 
 /* The next group after `group` in which a thread waits, 0: none. */
-static uint32_t next_group(const struct diagnose_snapshot *job, uint32_t group)
+static uint32_t next_group(const struct diagnose_snapshot *snapshot, uint32_t group)
 {
 	uint32_t next = 0;
-	for (int r = 0; r < job->size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+	for (int r = 0; r < snapshot->size; r++)
+		for (uint32_t i = 0; i < snapshot->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &snapshot->ranks[r].threads[i];
 			uint32_t id = thread->wait.group;
-			if (id > group && (next == 0 || id < next) && diagnose_waits(job, thread))
+			if (id > group && (next == 0 || id < next) &&
+			    diagnose_waits(snapshot, thread))
 				next = id;
 		}
 	return next;
@@ -453,12 +458,12 @@ static uint32_t next_group(const struct diagnose_snapshot *job, uint32_t group)
 
 /* What has come to an end in one group must not hide why threads wait in another. If several groups
  * have the same cause, the one counts in which a thread has waited longest. */
-static void judge_each(const struct diagnose_snapshot *job, struct diagnose_verdict *out)
+static void judge_each(const struct diagnose_snapshot *snapshot, struct diagnose_verdict *out)
 {
-	struct ranks *waiters_on = diagnose_find_waiters(job);
-	struct inquiry inquiry = {.job = job, .waiters_on = waiters_on};
+	struct ranks *waiters_on = diagnose_find_waiters(snapshot);
+	struct inquiry inquiry = {.snapshot = snapshot, .waiters_on = waiters_on};
 	*out = (struct diagnose_verdict){.cause = DIAGNOSE_HEALTHY};
-	for (uint32_t id = next_group(job, 0); id != 0; id = next_group(job, id)) {
+	for (uint32_t id = next_group(snapshot, 0); id != 0; id = next_group(snapshot, id)) {
 		struct diagnose_verdict verdict;
 		inquiry.group = id;
 		judge_inquiry(&inquiry, &verdict);
@@ -474,17 +479,17 @@ static void judge_each(const struct diagnose_snapshot *job, struct diagnose_verd
 	free(waiters_on);
 }
 
-void diagnose_judge(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
+void diagnose_judge(const struct diagnose_snapshot *snapshot, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out)
 {
-	struct inquiry inquiry = {.job = job,
+	struct inquiry inquiry = {.snapshot = snapshot,
 				  .hint = hint && hint->status != LS_OK ? hint : NULL,
 				  .group = hint ? hint->group : 0};
 	if (!hint) {
-		judge_each(job, out);
+		judge_each(snapshot, out);
 		return;
 	}
-	struct ranks *waiters_on = diagnose_find_waiters(job);
+	struct ranks *waiters_on = diagnose_find_waiters(snapshot);
 	inquiry.waiters_on = waiters_on;
 	judge_inquiry(&inquiry, out);
 	free(waiters_on);

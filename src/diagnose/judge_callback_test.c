@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Deadlocks of ranks with callbacks under way: three ranks in a ring, each of which in turn has one
  * more operation. */
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 /* What the rank would see to by itself, for others of these ranks. */
-static void add_armed(struct diagnose_snapshot *job, int r, uint64_t others)
+static void add_armed(struct diagnose_snapshot *snapshot, int r, uint64_t others)
 {
-	struct diagnose_thread *thread = test_thread(job, r, 778);
+	struct diagnose_thread *thread = test_thread(snapshot, r, 778);
 	thread->wait.state = WAIT_ANY_WORD;
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] = (struct wait_edge){.owner = r,
@@ -17,50 +17,50 @@ static void add_armed(struct diagnose_snapshot *job, int r, uint64_t others)
 }
 
 /* What may come by a callback, and whom it may wake. */
-static void set_callbacks(struct diagnose_snapshot *job, int r, bool idle, bool calls_back)
+static void set_callbacks(struct diagnose_snapshot *snapshot, int r, bool idle, bool calls_back)
 {
-	job->ranks[r].has_callbacks = true;
-	job->ranks[r].idle = idle;
-	job->ranks[r].calls_back = calls_back;
+	snapshot->ranks[r].has_callbacks = true;
+	snapshot->ranks[r].idle = idle;
+	snapshot->ranks[r].calls_back = calls_back;
 }
-static void add_call_by_itself(struct diagnose_snapshot *job, int r)
+static void add_call_by_itself(struct diagnose_snapshot *snapshot, int r)
 {
-	set_callbacks(job, r, true, true);
+	set_callbacks(snapshot, r, true, true);
 }
-static void add_call_for_a_sleeper(struct diagnose_snapshot *job, int r)
+static void add_call_for_a_sleeper(struct diagnose_snapshot *snapshot, int r)
 {
-	set_callbacks(job, r, false, true);
-	test_thread(job, r, 777)->asleep = true;
+	set_callbacks(snapshot, r, false, true);
+	test_thread(snapshot, r, 777)->asleep = true;
 }
-static void add_call_from_outside_the_ring(struct diagnose_snapshot *job, int r)
+static void add_call_from_outside_the_ring(struct diagnose_snapshot *snapshot, int r)
 {
-	set_callbacks(job, r, true, false);
-	add_armed(job, r, UINT64_C(1) << 9);
+	set_callbacks(snapshot, r, true, false);
+	add_armed(snapshot, r, UINT64_C(1) << 9);
 }
-static void add_call_for_nobody(struct diagnose_snapshot *job, int r)
+static void add_call_for_nobody(struct diagnose_snapshot *snapshot, int r)
 {
-	set_callbacks(job, r, false, true);
+	set_callbacks(snapshot, r, false, true);
 }
-static void add_call_from_the_ring(struct diagnose_snapshot *job, int r)
+static void add_call_from_the_ring(struct diagnose_snapshot *snapshot, int r)
 {
-	set_callbacks(job, r, true, false);
-	add_armed(job, r, 7);
+	set_callbacks(snapshot, r, true, false);
+	add_armed(snapshot, r, 7);
 }
-static void add_others_without_callbacks(struct diagnose_snapshot *job, int r)
+static void add_others_without_callbacks(struct diagnose_snapshot *snapshot, int r)
 {
-	test_thread(job, r, 777)->asleep = true;
-	add_armed(job, r, UINT64_C(1) << 9);
+	test_thread(snapshot, r, 777)->asleep = true;
+	add_armed(snapshot, r, UINT64_C(1) << 9);
 }
 
-static void check(void (*add)(struct diagnose_snapshot *job, int r), int length)
+static void check(void (*add)(struct diagnose_snapshot *snapshot, int r), int length)
 {
 	static const int peers[] = {1, 2, 0};
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_snapshot *job = test_ring(3, peers);
-		add(job, r);
-		assert_int_equal(test_cycle(job, hops), length);
-		free(job);
+		struct diagnose_snapshot *snapshot = test_ring(3, peers);
+		add(snapshot, r);
+		assert_int_equal(test_cycle(snapshot, hops), length);
+		free(snapshot);
 	}
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct search {
-	const struct diagnose_snapshot *job;
+	const struct diagnose_snapshot *snapshot;
 	/* also ranks that have threads which are not seen to wait, or are in foreign calls */
 	bool likely;
 	struct ranks assumed; /* they are stuck, whatever is known of them */
@@ -23,13 +23,13 @@ struct search {
 static bool is_stuck(struct search *search, const struct diagnose_rank *rank,
 		     const struct diagnose_thread *thread)
 {
-	const struct diagnose_snapshot *job = search->job;
-	const struct ranks *gone = diagnose_gone_again(job, thread->wait.group, &search->gone);
+	const struct diagnose_snapshot *snapshot = search->snapshot;
+	const struct ranks *gone = diagnose_gone_again(snapshot, thread->wait.group, &search->gone);
 	struct ranks silent = search->stuck;
 	ranks_join(&silent, gone);
-	return !thread->wait.has_own_limit && diagnose_is_in_vain(job, thread, &silent) &&
-	       !diagnose_is_in_vain(job, thread, gone) &&
-	       !diagnose_awaits_gone_behind(job, rank, thread);
+	return !thread->wait.has_own_limit && diagnose_is_in_vain(snapshot, thread, &silent) &&
+	       !diagnose_is_in_vain(snapshot, thread, gone) &&
+	       !diagnose_awaits_gone_behind(snapshot, rank, thread);
 }
 
 /* A thread that waits for another thread of its own rank: until the rank has completed this many
@@ -72,7 +72,7 @@ static bool is_in_collective(const struct diagnose_rank *rank, uint32_t group)
 static bool is_cut_off(struct search *search, const struct diagnose_thread *thread)
 {
 	struct ranks silent = search->stuck;
-	ranks_join(&silent, diagnose_gone_again(search->job, TRACE_GROUP_WORLD, &search->lost));
+	ranks_join(&silent, diagnose_gone_again(search->snapshot, TRACE_GROUP_WORLD, &search->lost));
 	return thread->wait.state != WAIT_ANY_WORD ||
 	       (!thread->others_unclear && ranks_are_in(&thread->others, &silent));
 }
@@ -96,7 +96,7 @@ static bool is_ignored(const struct search *search, const struct diagnose_thread
 
 static bool rank_is_stuck(struct search *search, int r)
 {
-	const struct diagnose_rank *rank = &search->job->ranks[r];
+	const struct diagnose_rank *rank = &search->snapshot->ranks[r];
 	bool blocked = false;
 	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
 	/* What ends a send of the rank begins the next one, for which another rank may wait. */
@@ -131,12 +131,14 @@ static bool rank_is_stuck(struct search *search, int r)
 }
 
 /* A rank needs another check only when a rank that it names was removed from the set. */
-static struct ranks find_stuck(const struct diagnose_snapshot *job, bool likely,
+static struct ranks find_stuck(const struct diagnose_snapshot *snapshot, bool likely,
 			       const struct ranks *assumed)
 {
-	struct search search = {
-		.job = job, .likely = likely, .assumed = *assumed, .stuck = ranks_below(job->size)};
-	struct ranks *waiters_on = diagnose_find_waiters(job);
+	struct search search = {.snapshot = snapshot,
+				.likely = likely,
+				.assumed = *assumed,
+				.stuck = ranks_below(snapshot->size)};
+	struct ranks *waiters_on = diagnose_find_waiters(snapshot);
 	for (struct ranks left = search.stuck, taken; ranks_any(&left);) {
 		taken = (struct ranks){{0}};
 		RANKS_EACH (r, &left) {
@@ -147,42 +149,43 @@ static struct ranks find_stuck(const struct diagnose_snapshot *job, bool likely,
 		}
 		if (!ranks_any(&taken))
 			break;
-		left = diagnose_waiters_on(waiters_on, job->size, &taken);
+		left = diagnose_waiters_on(waiters_on, snapshot->size, &taken);
 		ranks_keep(&left, &search.stuck);
 	}
 	free(waiters_on);
 	return search.stuck;
 }
 
-struct ranks diagnose_find_stuck(const struct diagnose_snapshot *job)
+struct ranks diagnose_find_stuck(const struct diagnose_snapshot *snapshot)
 {
-	return find_stuck(job, false, &(struct ranks){{0}});
+	return find_stuck(snapshot, false, &(struct ranks){{0}});
 }
 
-struct ranks diagnose_find_stuck_if(const struct diagnose_snapshot *job, const struct ranks *assumed)
+struct ranks diagnose_find_stuck_if(const struct diagnose_snapshot *snapshot,
+				    const struct ranks *assumed)
 {
-	return find_stuck(job, false, assumed);
+	return find_stuck(snapshot, false, assumed);
 }
 
-struct ranks diagnose_find_unproved(const struct diagnose_snapshot *job)
+struct ranks diagnose_find_unproved(const struct diagnose_snapshot *snapshot)
 {
-	struct ranks unproved = find_stuck(job, true, &(struct ranks){{0}});
-	for (int r = 0; r < job->size; r++)
-		if (!job->ranks[r].incomplete && !job->ranks[r].awake &&
-		    !diagnose_foreign_call(&job->ranks[r]))
+	struct ranks unproved = find_stuck(snapshot, true, &(struct ranks){{0}});
+	for (int r = 0; r < snapshot->size; r++)
+		if (!snapshot->ranks[r].incomplete && !snapshot->ranks[r].awake &&
+		    !diagnose_foreign_call(&snapshot->ranks[r]))
 			ranks_remove(&unproved, r);
 	return unproved;
 }
 
 /* Where any of several ranks would do, those that are dead or have left the group of the wait do
  * not matter, although they may be stuck elsewhere. */
-static void drop_gone(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
+static void drop_gone(const struct diagnose_snapshot *snapshot, const struct diagnose_thread *thread,
 		      struct diagnose_gone *last, struct ranks *needs)
 {
 	struct ranks here = *needs;
 	if (thread->wait.state != WAIT_ANY_WORD)
 		return;
-	ranks_drop(&here, diagnose_gone_again(job, thread->wait.group, last));
+	ranks_drop(&here, diagnose_gone_again(snapshot, thread->wait.group, last));
 	if (ranks_any(&here))
 		*needs = here;
 }
@@ -204,22 +207,22 @@ static void keep_own(const struct diagnose_thread *thread, struct ranks *needs)
 
 /* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
  * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
-static struct ranks reduce_needs(const struct diagnose_snapshot *job, int r,
+static struct ranks reduce_needs(const struct diagnose_snapshot *snapshot, int r,
 				 const struct diagnose_thread *thread, const struct ranks *stuck,
 				 struct diagnose_gone *last)
 {
-	struct ranks needs = diagnose_thread_needs(job, thread);
+	struct ranks needs = diagnose_thread_needs(snapshot, thread);
 	const struct diagnose_record *record =
-		diagnose_record_at(&job->ranks[r], thread->wait.record);
+		diagnose_record_at(&snapshot->ranks[r], thread->wait.record);
 	ranks_keep(&needs, stuck);
-	drop_gone(job, thread, last, &needs);
+	drop_gone(snapshot, thread, last, &needs);
 	keep_own(thread, &needs);
 	if (!ranks_any(&needs) || !record || !diagnose_is_collective(&record->record))
 		return needs;
 	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
 	if (facts.rooted || facts.own_counts)
 		return needs;
-	struct ranks missing = diagnose_missing_from(job, r, record);
+	struct ranks missing = diagnose_missing_from(snapshot, r, record);
 	ranks_keep(&missing, stuck);
 	if (ranks_meet(&missing, &needs))
 		ranks_keep(&missing, &needs);
@@ -228,12 +231,12 @@ static struct ranks reduce_needs(const struct diagnose_snapshot *job, int r,
 
 /* The first thread of rank r that waits for a rank of the set, and that rank: if there are several,
  * another rank than r. */
-static struct diagnose_hop hop_from(const struct diagnose_snapshot *job, int r,
+static struct diagnose_hop hop_from(const struct diagnose_snapshot *snapshot, int r,
 				    const struct ranks *stuck, struct diagnose_gone *last)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		struct ranks needs = reduce_needs(job, r, &rank->threads[i], stuck, last);
+		struct ranks needs = reduce_needs(snapshot, r, &rank->threads[i], stuck, last);
 		int peer = ranks_first(&needs);
 		if (peer == r && r + 1 < RANKS_JOB_MAX && ranks_from(&needs, r + 1) >= 0)
 			peer = ranks_from(&needs, r + 1);
@@ -243,10 +246,10 @@ static struct diagnose_hop hop_from(const struct diagnose_snapshot *job, int r,
 	return (struct diagnose_hop){r, -1, NULL}; /* not for a rank of the set */
 }
 
-int diagnose_find_cycle(const struct diagnose_snapshot *job, const struct ranks *from,
+int diagnose_find_cycle(const struct diagnose_snapshot *snapshot, const struct ranks *from,
 			struct diagnose_hop *hops, int max, struct ranks *ranks)
 {
-	struct ranks stuck = diagnose_find_stuck(job), begin = stuck, seen = {{0}};
+	struct ranks stuck = diagnose_find_stuck(snapshot), begin = stuck, seen = {{0}};
 	struct diagnose_gone last = {0};
 	int r, length = 0;
 	*ranks = (struct ranks){{0}};
@@ -257,17 +260,17 @@ int diagnose_find_cycle(const struct diagnose_snapshot *job, const struct ranks 
 	/* Every rank of the set waits for a rank of the set, so following these waits ends in a
 	 * cycle. */
 	for (r = ranks_first(&begin); !ranks_have(&seen, r);
-	     r = hop_from(job, r, &stuck, &last).peer)
+	     r = hop_from(snapshot, r, &stuck, &last).peer)
 		ranks_add(&seen, r);
 	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the
 	 * same way. */
 	int lowest = r;
-	for (int q = hop_from(job, r, &stuck, &last).peer; q != r;
-	     q = hop_from(job, q, &stuck, &last).peer)
+	for (int q = hop_from(snapshot, r, &stuck, &last).peer; q != r;
+	     q = hop_from(snapshot, q, &stuck, &last).peer)
 		lowest = q < lowest ? q : lowest;
 	r = lowest;
 	do {
-		struct diagnose_hop hop = hop_from(job, r, &stuck, &last);
+		struct diagnose_hop hop = hop_from(snapshot, r, &stuck, &last);
 		if (length < max)
 			hops[length] = hop;
 		ranks_add(ranks, r);
@@ -277,7 +280,7 @@ int diagnose_find_cycle(const struct diagnose_snapshot *job, const struct ranks 
 	return length;
 }
 
-uint64_t diagnose_operation_in(const struct diagnose_snapshot *job,
+uint64_t diagnose_operation_in(const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_verdict *verdict, uint32_t group)
 {
 	struct ranks all = verdict->culprits;
@@ -286,12 +289,12 @@ uint64_t diagnose_operation_in(const struct diagnose_snapshot *job,
 		return verdict->seq;
 	ranks_join(&all, &verdict->waiting);
 	RANKS_EACH (r, &all) {
-		for (uint32_t i = 0; r < job->size && i < job->ranks[r].thread_count; i++) {
-			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+		for (uint32_t i = 0; r < snapshot->size && i < snapshot->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &snapshot->ranks[r].threads[i];
 			const struct diagnose_record *record =
-				diagnose_record_at(&job->ranks[r], thread->wait.record);
+				diagnose_record_at(&snapshot->ranks[r], thread->wait.record);
 			if (thread->wait.group != group || !record || record->record.group != group ||
-			    thread->wait.since_ns >= since_ns || !diagnose_waits(job, thread))
+			    thread->wait.since_ns >= since_ns || !diagnose_waits(snapshot, thread))
 				continue;
 			since_ns = thread->wait.since_ns;
 			seq = record->record.seq;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Deadlocks: which waits are one, and above all which are not. */
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 static struct diagnose_snapshot *full_ring(int size)
 {
@@ -16,13 +16,13 @@ static void rings(void **state)
 	static const int sizes[] = {1, 2, 3, 4, 5, 64};
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_snapshot *job = full_ring(sizes[i]);
-		assert_int_equal(test_cycle(job, hops), sizes[i]);
+		struct diagnose_snapshot *snapshot = full_ring(sizes[i]);
+		assert_int_equal(test_cycle(snapshot, hops), sizes[i]);
 		for (int h = 0; h < sizes[i]; h++) {
 			assert_int_equal(hops[h].rank, h);
 			assert_int_equal(hops[h].peer, (h + 1) % sizes[i]);
 		}
-		test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(sizes[i]), 0);
+		test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, test_all(sizes[i]), 0);
 	}
 }
 
@@ -32,85 +32,86 @@ static void the_one_that_has_not_come(void **state)
 {
 	(void)state;
 	for (int rooted = 0; rooted < 2; rooted++) {
-		struct diagnose_snapshot *job = test_job(3);
+		struct diagnose_snapshot *snapshot = test_snapshot(3);
 		struct trace_record op = rooted ? test_broadcast(1, 1) : test_barrier(1);
 		for (int r = 0; r < 2; r++) {
-			test_call(job, r, op, 1, "train.c:7");
-			test_wait(job, r, test_bit(1 - r));
+			test_call(snapshot, r, op, 1, "train.c:7");
+			test_wait(snapshot, r, test_bit(1 - r));
 		}
-		test_call(job, 2, test_point(TRACE_RECV, 0, 7), 1, "train.c:9");
-		test_wait(job, 2, test_bit(0));
-		test_judged_waits(job, DIAGNOSE_DEADLOCK, rooted ? 3 : 5, rooted ? 4 : 2);
+		test_call(snapshot, 2, test_point(TRACE_RECV, 0, 7), 1, "train.c:9");
+		test_wait(snapshot, 2, test_bit(0));
+		test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, rooted ? 3 : 5, rooted ? 4 : 2);
 	}
 }
 
 /* Each thing that alone breaks the proof, on each rank of a ring of three in turn. */
-static void breaks(void (*break_it)(struct diagnose_snapshot *job, int r))
+static void breaks(void (*break_it)(struct diagnose_snapshot *snapshot, int r))
 {
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_snapshot *job = full_ring(3);
-		assert_int_equal(test_cycle(job, hops), 3);
-		break_it(job, r);
-		assert_int_equal(test_cycle(job, hops), 0);
-		assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-		free(job);
+		struct diagnose_snapshot *snapshot = full_ring(3);
+		assert_int_equal(test_cycle(snapshot, hops), 3);
+		break_it(snapshot, r);
+		assert_int_equal(test_cycle(snapshot, hops), 0);
+		assert_int_not_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
+		free(snapshot);
 	}
 }
 
-static void make_satisfied(struct diagnose_snapshot *job, int r)
+static void make_satisfied(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].threads[0].satisfied = 1;
+	snapshot->ranks[r].threads[0].satisfied = 1;
 }
-static void make_unstable(struct diagnose_snapshot *job, int r)
+static void make_unstable(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].threads[0].stable = false;
+	snapshot->ranks[r].threads[0].stable = false;
 }
-static void limit_wait(struct diagnose_snapshot *job, int r)
+static void limit_wait(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].threads[0].wait.has_own_limit = 1;
+	snapshot->ranks[r].threads[0].wait.has_own_limit = 1;
 }
-static void make_incomplete(struct diagnose_snapshot *job, int r)
+static void make_incomplete(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].incomplete = true;
+	snapshot->ranks[r].incomplete = true;
 }
-static void make_unknown(struct diagnose_snapshot *job, int r)
+static void make_unknown(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].known = false;
+	snapshot->ranks[r].known = false;
 }
-static void make_dead(struct diagnose_snapshot *job, int r)
+static void make_dead(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].process = DIAGNOSE_PROCESS_DEAD;
+	snapshot->ranks[r].process = DIAGNOSE_PROCESS_DEAD;
 }
-static void make_left(struct diagnose_snapshot *job, int r)
+static void make_left(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].left = true;
+	snapshot->ranks[r].left = true;
 }
-static void make_threadless(struct diagnose_snapshot *job, int r)
+static void make_threadless(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].thread_count = 0;
+	snapshot->ranks[r].thread_count = 0;
 }
-static void make_fd_wait(struct diagnose_snapshot *job, int r)
+static void make_fd_wait(struct diagnose_snapshot *snapshot, int r)
 {
-	job->ranks[r].threads[0].wait.state = WAIT_FDS;
+	snapshot->ranks[r].threads[0].wait.state = WAIT_FDS;
 }
-static void add_thread_outside(struct diagnose_snapshot *job, int r)
+static void add_thread_outside(struct diagnose_snapshot *snapshot, int r)
 {
-	test_thread(job, r, 777);
+	test_thread(snapshot, r, 777);
 }
-static void add_thread_that_waits_outside_the_ring(struct diagnose_snapshot *job, int r)
+static void add_thread_that_waits_outside_the_ring(struct diagnose_snapshot *snapshot, int r)
 {
-	struct diagnose_thread *thread = test_thread(job, r, 777);
-	test_wait_on(job, r, thread, test_bit(r));
+	struct diagnose_thread *thread = test_thread(snapshot, r, 777);
+	test_wait_on(snapshot, r, thread, test_bit(r));
 	thread->satisfied = 1; /* its turn has come */
 }
 /* A thread that waits for its rank's own lane, next to the one that is in the ring. */
-static struct diagnose_thread *add_follower(struct diagnose_snapshot *job, int r)
+static struct diagnose_thread *add_follower(struct diagnose_snapshot *snapshot, int r)
 {
-	struct diagnose_thread *thread = test_thread(job, r, 777);
+	struct diagnose_thread *thread = test_thread(snapshot, r, 777);
 	thread->wait.state = WAIT_WORDS;
 	thread->wait.group = TEST_GROUP;
-	thread->wait.record = test_call(job, r, test_allreduce(2), 1, "train.c:8")->record.index;
+	thread->wait.record =
+		test_call(snapshot, r, test_allreduce(2), 1, "train.c:8")->record.index;
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] =
 		(struct wait_edge){.owner = r, .peer = -1, .segment = WAIT_SEGMENT_MAPPED};
@@ -118,41 +119,42 @@ static struct diagnose_thread *add_follower(struct diagnose_snapshot *job, int r
 	return thread;
 }
 /* The ring is one of messages, and no thread is seen to run the lane: one may be about to. */
-static void add_follower_of_nobody(struct diagnose_snapshot *job, int r)
+static void add_follower_of_nobody(struct diagnose_snapshot *snapshot, int r)
 {
-	add_follower(job, r);
+	add_follower(snapshot, r);
 }
-static struct diagnose_thread *add_follower_of_another(struct diagnose_snapshot *job, int r)
+static struct diagnose_thread *add_follower_of_another(struct diagnose_snapshot *snapshot, int r)
 {
-	struct wait_slot_body *running = &job->ranks[r].threads[0].wait;
-	running->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
-	struct diagnose_thread *thread = add_follower(job, r); /* or until nobody runs the lane */
+	struct wait_slot_body *running = &snapshot->ranks[r].threads[0].wait;
+	running->record = test_call(snapshot, r, test_allreduce(1), 1, "train.c:7")->record.index;
+	struct diagnose_thread *thread =
+		add_follower(snapshot, r); /* or until nobody runs the lane */
 	thread->wait.state = WAIT_ANY_WORD;
 	thread->wait.edges[thread->wait.edge_count++] = thread->wait.edges[0];
 	return thread;
 }
 /* A thread that waits for messages on which another thread makes progress follows none of the
  * other's collectives. */
-static void add_rester_of_messages(struct diagnose_snapshot *job, int r)
+static void add_rester_of_messages(struct diagnose_snapshot *snapshot, int r)
 {
-	uint64_t index = test_call(job, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;
-	add_follower_of_another(job, r)->wait.record = index;
+	uint64_t index = test_call(snapshot, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;
+	add_follower_of_another(snapshot, r)->wait.record = index;
 }
-static void add_rester_that_is_called(struct diagnose_snapshot *job, int r)
+static void add_rester_that_is_called(struct diagnose_snapshot *snapshot, int r)
 {
-	add_follower_of_another(job, r)->satisfied = 2;
+	add_follower_of_another(snapshot, r)->satisfied = 2;
 }
-static void add_follower_that_is_done(struct diagnose_snapshot *job, int r)
+static void add_follower_that_is_done(struct diagnose_snapshot *snapshot, int r)
 {
-	add_follower_of_another(job, r)->satisfied = 1;
+	add_follower_of_another(snapshot, r)->satisfied = 1;
 }
-static void add_follower_that_moves(struct diagnose_snapshot *job, int r)
+static void add_follower_that_moves(struct diagnose_snapshot *snapshot, int r)
 {
-	add_follower_of_another(job, r)->stable = false;
+	add_follower_of_another(snapshot, r)->stable = false;
 }
-static void add_follower_with_own_limit(struct diagnose_snapshot *job, int r)
+static void add_follower_with_own_limit(struct diagnose_snapshot *snapshot, int r)
 {
-	add_follower_of_another(job, r)->wait.has_own_limit = 1;
+	add_follower_of_another(snapshot, r)->wait.has_own_limit = 1;
 }
 
 static void followers(void **state)
@@ -160,10 +162,10 @@ static void followers(void **state)
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_snapshot *job = full_ring(3);
-		add_follower_of_another(job, r);
-		assert_int_equal(test_cycle(job, hops), 3);
-		free(job);
+		struct diagnose_snapshot *snapshot = full_ring(3);
+		add_follower_of_another(snapshot, r);
+		assert_int_equal(test_cycle(snapshot, hops), 3);
+		free(snapshot);
 	}
 	breaks(add_follower_of_nobody);
 	breaks(add_rester_of_messages);
@@ -174,9 +176,9 @@ static void followers(void **state)
 }
 
 /* What the rank would see to by itself, next to the thread that is in the ring. */
-static struct diagnose_thread *add_armed(struct diagnose_snapshot *job, int r)
+static struct diagnose_thread *add_armed(struct diagnose_snapshot *snapshot, int r)
 {
-	struct diagnose_thread *thread = test_thread(job, r, 777);
+	struct diagnose_thread *thread = test_thread(snapshot, r, 777);
 	thread->wait.state = WAIT_ANY_WORD;
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] = (struct wait_edge){.owner = r,
@@ -185,13 +187,13 @@ static struct diagnose_thread *add_armed(struct diagnose_snapshot *job, int r)
 						   .record = WAIT_RECORD_OTHERS};
 	return thread;
 }
-static void add_armed_with_something_to_do(struct diagnose_snapshot *job, int r)
+static void add_armed_with_something_to_do(struct diagnose_snapshot *snapshot, int r)
 {
-	add_armed(job, r)->satisfied = 1;
+	add_armed(snapshot, r)->satisfied = 1;
 }
-static void add_armed_that_moves(struct diagnose_snapshot *job, int r)
+static void add_armed_that_moves(struct diagnose_snapshot *snapshot, int r)
 {
-	add_armed(job, r)->stable = false;
+	add_armed(snapshot, r)->stable = false;
 }
 
 static void armed_ones(void **state)
@@ -199,18 +201,18 @@ static void armed_ones(void **state)
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_snapshot *job = full_ring(3);
-		add_armed(job, r);
-		assert_int_equal(test_cycle(job, hops), 3);
-		free(job);
+		struct diagnose_snapshot *snapshot = full_ring(3);
+		add_armed(snapshot, r);
+		assert_int_equal(test_cycle(snapshot, hops), 3);
+		free(snapshot);
 	}
 	breaks(add_armed_with_something_to_do);
 	breaks(add_armed_that_moves);
 }
 
-static void make_any_with_a_way_out(struct diagnose_snapshot *job, int r)
+static void make_any_with_a_way_out(struct diagnose_snapshot *snapshot, int r)
 {
-	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
+	struct wait_slot_body *wait = &snapshot->ranks[r].threads[0].wait;
 	wait->state = WAIT_ANY_WORD;
 	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 99};
 }
@@ -235,13 +237,13 @@ static void no_deadlocks(void **state)
 /* Rank 0 waits for a message of any other, rank 1 for rank 0; rank 2 is still there. */
 static struct diagnose_snapshot *any_of_two(int tag)
 {
-	struct diagnose_snapshot *job = test_job(3);
-	test_call(job, 0, test_point(TRACE_RECV, -1, tag), 2, "server.c:5");
-	test_wait(job, 0, test_bit(1) | test_bit(2));
-	job->ranks[0].threads[0].wait.state = WAIT_ANY_WORD;
-	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
-	test_wait(job, 1, test_bit(0));
-	return job;
+	struct diagnose_snapshot *snapshot = test_snapshot(3);
+	test_call(snapshot, 0, test_point(TRACE_RECV, -1, tag), 2, "server.c:5");
+	test_wait(snapshot, 0, test_bit(1) | test_bit(2));
+	snapshot->ranks[0].threads[0].wait.state = WAIT_ANY_WORD;
+	test_call(snapshot, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
+	test_wait(snapshot, 1, test_bit(0));
+	return snapshot;
 }
 
 static void any_source_without_those_that_are_gone(void **state)
@@ -251,13 +253,13 @@ static void any_source_without_those_that_are_gone(void **state)
 	char text[DIAGNOSE_TEXT_BYTES], want[DIAGNOSE_TEXT_BYTES];
 	test_judged_waits(any_of_two(7), DIAGNOSE_ELSEWHERE, test_bit(2), 3);
 	for (int dies = 0; dies < 2; dies++) {
-		struct diagnose_snapshot *job = any_of_two(dies ? -1 : 7);
+		struct diagnose_snapshot *snapshot = any_of_two(dies ? -1 : 7);
 		if (dies)
-			job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
+			snapshot->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 		else
-			job->ranks[2].left = true;
-		struct diagnose_verdict got = test_judge(job, NULL);
-		diagnose_headline(job, &got, text, sizeof text);
+			snapshot->ranks[2].left = true;
+		struct diagnose_verdict got = test_judge(snapshot, NULL);
+		diagnose_headline(snapshot, &got, text, sizeof text);
 		snprintf(want, sizeof want,
 			 "ranks 0 and 1 wait for each other and can never go on: rank 0 waits for any "
 			 "rank (receive #1, %s, called from server.c:5), rank 1 waits for rank 0 "
@@ -270,14 +272,14 @@ static void any_source_without_those_that_are_gone(void **state)
 					     .peer = -1,
 					     .group = TEST_GROUP,
 					     .seq = 1,
-					     .record = job->ranks[0].records[0].record.index,
+					     .record = snapshot->ranks[0].records[0].record.index,
 					     .needs = {{6}}};
-		assert_int_equal(test_judge(job, &hint).cause, DIAGNOSE_DEADLOCK);
+		assert_int_equal(test_judge(snapshot, &hint).cause, DIAGNOSE_DEADLOCK);
 		/* Without the last one the wait ends by itself. */
-		job->ranks[1].left = true;
-		assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-		job->ranks[1].left = false;
-		test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
+		snapshot->ranks[1].left = true;
+		assert_int_not_equal(test_judge(snapshot, NULL).cause, DIAGNOSE_DEADLOCK);
+		snapshot->ranks[1].left = false;
+		test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, 3, 0);
 	}
 }
 
@@ -286,16 +288,16 @@ static void a_cycle_that_is_not_shown(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_snapshot *job = full_ring(2);
+	struct diagnose_snapshot *snapshot = full_ring(2);
 	struct diagnose_hint hint = {
 		.status = LS_DEADLOCK, .rank = 1, .peer = 0, .group = TEST_GROUP};
-	job->ranks[1].threads[0].stable = false;
-	struct diagnose_verdict got = test_judge(job, &hint);
+	snapshot->ranks[1].threads[0].stable = false;
+	struct diagnose_verdict got = test_judge(snapshot, &hint);
 	assert_int_equal(got.status, LS_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 3);
-	diagnose_headline(job, &got, text, sizeof text);
+	diagnose_headline(snapshot, &got, text, sizeof text);
 	assert_string_equal(text, "ranks 0 and 1 wait for each other and can never go on");
-	free(job);
+	free(snapshot);
 }
 
 /* Rank 1 also sends to rank 3: after that it begins a send for which rank 0 may wait. */
@@ -305,14 +307,14 @@ static void sends_one_after_the_other(void **state)
 	for (int i = 0; i < 4; i++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 		bool serial = i & 1, away = i & 2;
-		struct diagnose_snapshot *job = test_ring(4, (int[]){1, 2, 0, 0});
+		struct diagnose_snapshot *snapshot = test_ring(4, (int[]){1, 2, 0, 0});
 		if (away)
-			job->ranks[3].threads[0].wait.state = WAIT_OUTSIDE;
-		job->ranks[1].serial = serial;
-		job->ranks[1].threads[0].wait.state = WAIT_ANY_WORD;
-		job->ranks[1].threads[0].others = ranks_of_bits(test_bit(3));
-		assert_int_equal(test_cycle(job, hops), serial && away ? 0 : 3);
-		free(job);
+			snapshot->ranks[3].threads[0].wait.state = WAIT_OUTSIDE;
+		snapshot->ranks[1].serial = serial;
+		snapshot->ranks[1].threads[0].wait.state = WAIT_ANY_WORD;
+		snapshot->ranks[1].threads[0].others = ranks_of_bits(test_bit(3));
+		assert_int_equal(test_cycle(snapshot, hops), serial && away ? 0 : 3);
+		free(snapshot);
 	}
 }
 
@@ -320,31 +322,31 @@ static void sends_one_after_the_other(void **state)
 static void stopped_before_its_wake_up(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = full_ring(3);
-	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
-	job->ranks[1].threads[0].satisfied = 1;
-	test_judged_waits(job, DIAGNOSE_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
+	struct diagnose_snapshot *snapshot = full_ring(3);
+	snapshot->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
+	snapshot->ranks[1].threads[0].satisfied = 1;
+	test_judged_waits(snapshot, DIAGNOSE_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
 	/* Stopped inside a true cycle it is a deadlock all the same. */
-	job = full_ring(3);
-	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
-	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	snapshot = full_ring(3);
+	snapshot->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
+	test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void slots_without_a_thread_do_not_count(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = full_ring(3);
-	test_thread(job, 1, 777)->wait.state = WAIT_UNUSED;
-	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	struct diagnose_snapshot *snapshot = full_ring(3);
+	test_thread(snapshot, 1, 777)->wait.state = WAIT_UNUSED;
+	test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void all_threads_of_a_rank_in_the_set(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = full_ring(3);
-	test_call(job, 1, test_point(TRACE_RECV, 0, 9), 1, "ring.c:9");
-	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(0));
-	test_judged_waits(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+	struct diagnose_snapshot *snapshot = full_ring(3);
+	test_call(snapshot, 1, test_point(TRACE_RECV, 0, 9), 1, "ring.c:9");
+	test_wait_on(snapshot, 1, test_thread(snapshot, 1, 777), test_bit(0));
+	test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
 static void cycle_of_one(void **state)
@@ -374,65 +376,65 @@ static void begins_at_the_lowest_rank(void **state)
 {
 	(void)state;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	struct diagnose_snapshot *job = test_ring(4, (const int[]){3, 2, 3, 1});
-	assert_int_equal(test_cycle(job, hops), 3);
+	struct diagnose_snapshot *snapshot = test_ring(4, (const int[]){3, 2, 3, 1});
+	assert_int_equal(test_cycle(snapshot, hops), 3);
 	assert_int_equal(hops[0].rank, 1);
 	assert_int_equal(hops[1].rank, 2);
 	assert_int_equal(hops[2].rank, 3);
-	free(job);
+	free(snapshot);
 }
 
 /* Not all threads of a rank are seen, so it is no proof; but how long they have waited is known. */
 static void unproved_since(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_ring(2, (const int[]){1, 0});
-	job->ranks[0].awake = job->ranks[1].awake = true;
-	job->ranks[1].threads[0].wait.since_ns += test_second;
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_snapshot *snapshot = test_ring(2, (const int[]){1, 0});
+	snapshot->ranks[0].awake = snapshot->ranks[1].awake = true;
+	snapshot->ranks[1].threads[0].wait.since_ns += test_second;
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.since_ns, test_now - 2 * test_second);
 	assert_int_equal(got.witness, 0);
-	test_judged_waits(job, DIAGNOSE_ELSEWHERE, 3, 0);
+	test_judged_waits(snapshot, DIAGNOSE_ELSEWHERE, 3, 0);
 }
 
 static void waits_for_any(void **state)
 {
 	(void)state;
 	/* All of several, one of which never comes; any of several, none of which ever comes. */
-	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, -1, -1});
-	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
+	struct diagnose_snapshot *snapshot = test_ring(4, (const int[]){1, 0, -1, -1});
+	struct wait_slot_body *wait = &snapshot->ranks[0].threads[0].wait;
 	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 2};
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	wait->state = WAIT_ANY_WORD; /* rank 2 can still help */
-	got = test_judge(job, NULL);
+	got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	wait->edges[1].peer = 1;
-	test_judged_waits(job, DIAGNOSE_DEADLOCK, 3, 0);
+	test_judged_waits(snapshot, DIAGNOSE_DEADLOCK, 3, 0);
 }
 
 /* A set can only go as long as all that feeds it is inside: take one rank away and all follow. */
 static void long_chain_unravels(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = full_ring(64);
+	struct diagnose_snapshot *snapshot = full_ring(64);
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	job->ranks[63].threads[0].satisfied = 1;
-	assert_int_equal(test_cycle(job, hops), 0);
-	free(job);
+	snapshot->ranks[63].threads[0].satisfied = 1;
+	assert_int_equal(test_cycle(snapshot, hops), 0);
+	free(snapshot);
 }
 
 static void dead_rank_goes_before_the_cycle(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, 3, -1});
-	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
-	test_judged_waits(job, DIAGNOSE_DIED, test_bit(3), test_bit(2));
+	struct diagnose_snapshot *snapshot = test_ring(4, (const int[]){1, 0, 3, -1});
+	snapshot->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
+	test_judged_waits(snapshot, DIAGNOSE_DIED, test_bit(3), test_bit(2));
 	/* A dead rank's slots are stale, and prove nothing. */
-	job = test_ring(2, (const int[]){1, 0});
-	job->ranks[0].process = DIAGNOSE_PROCESS_DEAD;
-	test_judged_waits(job, DIAGNOSE_DIED, test_bit(0), test_bit(1));
+	snapshot = test_ring(2, (const int[]){1, 0});
+	snapshot->ranks[0].process = DIAGNOSE_PROCESS_DEAD;
+	test_judged_waits(snapshot, DIAGNOSE_DIED, test_bit(0), test_bit(1));
 }
 
 static void hinted(void **state)
@@ -440,20 +442,20 @@ static void hinted(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_DEADLOCK, .rank = 3, .peer = -1, .group = TEST_GROUP, .seq = 1};
-	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 2, 0, -1});
-	struct diagnose_verdict got = test_judge(job, &hint);
+	struct diagnose_snapshot *snapshot = test_ring(4, (const int[]){1, 2, 0, -1});
+	struct diagnose_verdict got = test_judge(snapshot, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 7);
 	assert_int_equal(got.culprit, -1);
 	assert_int_equal(test_bits(got.waiting), 0); /* rank 3 only looked */
-	free(job);
-	job = test_job(4); /* nobody waits: nobody to name */
-	got = test_judge(job, &hint);
+	free(snapshot);
+	snapshot = test_snapshot(4); /* nobody waits: nobody to name */
+	got = test_judge(snapshot, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(got.status, LS_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 0);
 	assert_int_equal(got.culprit, -1);
-	free(job);
+	free(snapshot);
 }
 
 int main(void)

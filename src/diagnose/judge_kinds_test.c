@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Mismatches of every kind of collective: which fields count for which, counts for each rank, and
  * two ranks of an all-to-allv that do not expect the same of each other. */
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 /* Number 12, as the many call it; what rank 1 calls differs in one field. */
 static struct trace_record call_of(uint16_t kind)
@@ -15,12 +15,13 @@ static struct trace_record call_of(uint16_t kind)
 				     .peer = 0};
 }
 
-static struct diagnose_snapshot *job_of(int size, struct trace_record many, struct trace_record one)
+static struct diagnose_snapshot *snapshot_of(int size, struct trace_record many,
+					     struct trace_record one)
 {
-	struct diagnose_snapshot *job = test_job(size);
+	struct diagnose_snapshot *snapshot = test_snapshot(size);
 	for (int r = 0; r < size; r++)
-		test_call(job, r, r == 1 ? one : many, 2, r == 1 ? "b.c:20" : "a.c:10");
-	return job;
+		test_call(snapshot, r, r == 1 ? one : many, 2, r == 1 ? "b.c:20" : "a.c:10");
+	return snapshot;
 }
 
 static void every_kind_every_field(void **state)
@@ -55,24 +56,24 @@ static void every_kind_every_field(void **state)
 				want = facts.rooted ? DIAGNOSE_ROOT : 0;
 				break;
 			}
-			struct diagnose_snapshot *job = job_of(3, call_of(kind), one);
-			struct diagnose_verdict got = test_judge(job, NULL);
+			struct diagnose_snapshot *snapshot = snapshot_of(3, call_of(kind), one);
+			struct diagnose_verdict got = test_judge(snapshot, NULL);
 			assert_int_equal(got.cause, want ? DIAGNOSE_MISMATCH : DIAGNOSE_HEALTHY);
 			assert_int_equal(got.fields, want);
 			assert_int_equal(got.culprit, want ? 1 : -1);
-			free(job);
+			free(snapshot);
 		}
 	}
 }
 
-static void check_headline(struct diagnose_snapshot *job, const struct diagnose_hint *hint,
+static void check_headline(struct diagnose_snapshot *snapshot, const struct diagnose_hint *hint,
 			   const char *want)
 {
 	char text[512];
-	struct diagnose_verdict got = test_judge(job, hint);
-	diagnose_headline(job, &got, text, sizeof text);
+	struct diagnose_verdict got = test_judge(snapshot, hint);
+	diagnose_headline(snapshot, &got, text, sizeof text);
 	assert_string_equal(text, want);
-	free(job);
+	free(snapshot);
 }
 
 static void words_of_new_fields(void **state)
@@ -80,24 +81,24 @@ static void words_of_new_fields(void **state)
 	(void)state;
 	struct trace_record many = call_of(TRACE_ALLGATHERV), one = many;
 	one.shape++;
-	check_headline(job_of(4, many, one), NULL,
+	check_headline(snapshot_of(4, many, one), NULL,
 		       "rank 1 called all-gatherv #12 with other counts per rank (1000 in all) where "
 		       "ranks 0, 2 and 3 have 1000 in all, called from b.c:20 (rank 1) and a.c:10");
 	one.count = 999;
-	check_headline(job_of(2, many, one), NULL,
+	check_headline(snapshot_of(2, many, one), NULL,
 		       "ranks 0 and 1 called all-gatherv #12 with different counts per rank: rank 0 "
 		       "has 1000 in all, rank 1 has 999 in all, called from a.c:10 (rank 0) and "
 		       "b.c:20 (rank 1)");
 	many = one = call_of(TRACE_REDUCE);
 	one.peer = 1;
 	one.reduce_op = LS_BXOR;
-	check_headline(job_of(4, many, one), NULL,
+	check_headline(snapshot_of(4, many, one), NULL,
 		       "rank 1 called reduce #12 with reduce op bxor and root 1 where ranks 0, 2 and "
 		       "3 have sum and 0, called from b.c:20 (rank 1) and a.c:10");
 	many = one = call_of(TRACE_REDUCE_SCATTER);
 	one.count = 999;
 	one.dtype = LS_COMPLEX64;
-	check_headline(job_of(4, many, one), NULL,
+	check_headline(snapshot_of(4, many, one), NULL,
 		       "rank 1 called reduce-scatter #12 with count 999 and dtype complex64 where "
 		       "ranks 0, 2 and 3 have 1000 and float32, called from b.c:20 (rank 1) and "
 		       "a.c:10");
@@ -121,11 +122,11 @@ static void words_of_the_lines(void **state)
 		struct trace_record many = call_of(cases[i].kind), one = many;
 		char text[DIAGNOSE_TEXT_BYTES];
 		one.kind = TRACE_BROADCAST;
-		struct diagnose_snapshot *job = job_of(3, many, one);
-		struct diagnose_verdict got = test_judge(job, NULL);
-		diagnose_text(job, &got, text, sizeof text);
+		struct diagnose_snapshot *snapshot = snapshot_of(3, many, one);
+		struct diagnose_verdict got = test_judge(snapshot, NULL);
+		diagnose_text(snapshot, &got, text, sizeof text);
 		assert_non_null(strstr(text, cases[i].text));
-		free(job);
+		free(snapshot);
 	}
 }
 
@@ -133,16 +134,16 @@ static void words_of_the_lines(void **state)
 
 static struct diagnose_snapshot *exchange_of(int size)
 {
-	struct diagnose_snapshot *job = test_job(size);
+	struct diagnose_snapshot *snapshot = test_snapshot(size);
 	for (int r = 0; r < size; r++) {
 		struct trace_record op = call_of(TRACE_ALLTOALLV);
 		op.count = 100 + (uint64_t)r; /* each has its own */
 		op.shape = (uint64_t)r;
 		op.peer = -1;
-		test_call(job, r, op, 2, r == 2 ? "b.c:20" : "a.c:10");
-		test_wait(job, r, test_all(size) & ~test_bit(r));
+		test_call(snapshot, r, op, 2, r == 2 ? "b.c:20" : "a.c:10");
+		test_wait(snapshot, r, test_all(size) & ~test_bit(r));
 	}
-	return job;
+	return snapshot;
 }
 
 static const struct diagnose_hint expected_other = {.status = LS_MISMATCH,
@@ -156,8 +157,8 @@ static const struct diagnose_hint expected_other = {.status = LS_MISMATCH,
 static void two_ranks_of_an_exchange(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = exchange_of(4);
-	struct diagnose_verdict got = test_judge(job, &expected_other);
+	struct diagnose_snapshot *snapshot = exchange_of(4);
+	struct diagnose_verdict got = test_judge(snapshot, &expected_other);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE);
 	assert_int_equal(test_bits(got.culprits), test_bit(0) | test_bit(2));
@@ -166,16 +167,16 @@ static void two_ranks_of_an_exchange(void **state)
 	assert_int_equal(got.seq, 12);
 	assert_true(got.from == 2 && got.to == 0 && got.sent == 10 && got.expected == 12);
 	char text[DIAGNOSE_TEXT_BYTES];
-	diagnose_text(job, &got, text, sizeof text);
+	diagnose_text(snapshot, &got, text, sizeof text);
 	assert_non_null(strstr(text, "send_counts"));
-	free(job);
+	free(snapshot);
 	check_headline(exchange_of(4), &expected_other,
 		       "rank 2 sends 10 elements to rank 0 in all-to-allv #12, where rank 0 expects "
 		       "12, called from b.c:20 (rank 2) and a.c:10 (rank 0)");
 	/* Its record is lost. */
-	job = exchange_of(3);
-	job->ranks[2].record_count = 0;
-	check_headline(job, &expected_other,
+	snapshot = exchange_of(3);
+	snapshot->ranks[2].record_count = 0;
+	check_headline(snapshot, &expected_other,
 		       "rank 2 sends 10 elements to rank 0 in all-to-allv #12, where rank 0 expects "
 		       "12, called from a.c:10");
 	struct diagnose_hint one = expected_other;
@@ -190,26 +191,26 @@ static void two_ranks_of_an_exchange(void **state)
 static void hints_that_do_not_fit(void **state)
 {
 	(void)state;
-	struct diagnose_snapshot *job = exchange_of(3);
-	job->ranks[1].records[0].record.dtype = LS_INT8;
-	struct diagnose_verdict got = test_judge(job, &expected_other);
+	struct diagnose_snapshot *snapshot = exchange_of(3);
+	snapshot->ranks[1].records[0].record.dtype = LS_INT8;
+	struct diagnose_verdict got = test_judge(snapshot, &expected_other);
 	assert_int_equal(got.fields, DIAGNOSE_DTYPE);
-	free(job);
+	free(snapshot);
 	struct diagnose_hint strange = expected_other;
 	strange.peer = 9;
-	job = exchange_of(3);
-	got = test_judge(job, &strange);
+	snapshot = exchange_of(3);
+	got = test_judge(snapshot, &strange);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, 0);
-	free(job);
+	free(snapshot);
 	/* Nobody differs, and nobody says so. */
-	job = exchange_of(3);
+	snapshot = exchange_of(3);
 	for (int r = 0; r < 3; r++)
-		job->ranks[r].threads[0].satisfied = UINT64_MAX;
-	got = test_judge(job, NULL);
+		snapshot->ranks[r].threads[0].satisfied = UINT64_MAX;
+	got = test_judge(snapshot, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY);
 	assert_true(got.from == -1 && got.to == -1);
-	free(job);
+	free(snapshot);
 }
 
 int main(void)

@@ -37,37 +37,37 @@ static bool is_history(const struct diagnose_rank *rank, const struct trace_reco
 }
 
 /* NULL: rank r has no such record that counts. */
-static const struct diagnose_record *at_position(const struct diagnose_snapshot *job, int r,
+static const struct diagnose_record *at_position(const struct diagnose_snapshot *snapshot, int r,
 						 uint32_t group, uint64_t seq, uint32_t only)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
 	const struct diagnose_record *record = diagnose_collective_at(rank, group, seq);
 	return record && !is_history(rank, &record->record, only) ? record : NULL;
 }
 
 /* Whether the next rank above r that has collective (group, seq) called another one. Looking from
  * each rank to the next finds every position where any two differ. */
-static bool next_differs(const struct diagnose_snapshot *job, int r,
+static bool next_differs(const struct diagnose_snapshot *snapshot, int r,
 			 const struct trace_record *record, uint32_t only)
 {
-	const struct ranks *members = diagnose_members(job, record->group);
-	for (int q = r + 1; q < job->size; q++) {
+	const struct ranks *members = diagnose_members(snapshot, record->group);
+	for (int q = r + 1; q < snapshot->size; q++) {
 		if (members && !ranks_have(members, q))
 			continue;
 		const struct diagnose_record *other =
-			at_position(job, q, record->group, record->seq, only);
+			at_position(snapshot, q, record->group, record->seq, only);
 		if (other)
 			return differing_fields(record, &other->record) != 0;
 	}
 	return false;
 }
 
-static bool find_position(const struct diagnose_snapshot *job, uint32_t only, uint32_t *group,
+static bool find_position(const struct diagnose_snapshot *snapshot, uint32_t only, uint32_t *group,
 			  uint64_t *seq)
 {
 	bool found = false;
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		for (uint32_t i = 0; i < rank->record_count; i++) {
 			const struct trace_record *record = &rank->records[i].record;
 			if (!diagnose_is_collective(record) ||
@@ -76,7 +76,7 @@ static bool find_position(const struct diagnose_snapshot *job, uint32_t only, ui
 			if (found && (record->seq > *seq ||
 				      (record->seq == *seq && record->group >= *group)))
 				continue;
-			if (next_differs(job, r, record, only)) {
+			if (next_differs(snapshot, r, record, only)) {
 				*group = record->group;
 				*seq = record->seq;
 				found = true;
@@ -102,15 +102,15 @@ static int largest_class(const struct diagnose_mismatch *mismatch)
 	return largest;
 }
 
-bool diagnose_find_mismatch(const struct diagnose_snapshot *job, uint32_t group,
+bool diagnose_find_mismatch(const struct diagnose_snapshot *snapshot, uint32_t group,
 			    struct diagnose_mismatch *out)
 {
 	*out = (struct diagnose_mismatch){.majority = -1};
-	if (!find_position(job, group, &out->group, &out->seq))
+	if (!find_position(snapshot, group, &out->group, &out->seq))
 		return false;
-	for (int r = 0; r < job->size; r++) {
+	for (int r = 0; r < snapshot->size; r++) {
 		const struct diagnose_record *record =
-			at_position(job, r, out->group, out->seq, group);
+			at_position(snapshot, r, out->group, out->seq, group);
 		int i = 0;
 		if (!record)
 			continue;
@@ -132,14 +132,14 @@ bool diagnose_find_mismatch(const struct diagnose_snapshot *job, uint32_t group,
 }
 
 /* The record's number comes from a peer: it may name nothing any more, or something else. */
-const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot *job,
+const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot *snapshot,
 						 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_matched *matched = &verdict->matched;
-	if (verdict->from < 0 || verdict->from >= job->size)
+	if (verdict->from < 0 || verdict->from >= snapshot->size)
 		return NULL;
 	const struct diagnose_record *send =
-		diagnose_record_at(&job->ranks[verdict->from], matched->record);
+		diagnose_record_at(&snapshot->ranks[verdict->from], matched->record);
 	if (!send || send->record.kind != TRACE_SEND || send->record.group != verdict->group ||
 	    send->record.peer != verdict->to || send->record.tag != matched->tag ||
 	    send->record.count != verdict->sent || send->record.dtype != matched->sent_dtype)
@@ -147,10 +147,10 @@ const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot 
 	return send;
 }
 
-const struct diagnose_record *diagnose_find_receive(const struct diagnose_snapshot *job,
+const struct diagnose_record *diagnose_find_receive(const struct diagnose_snapshot *snapshot,
 						    const struct diagnose_verdict *verdict)
 {
-	if (verdict->to < 0 || verdict->to >= job->size || verdict->to != verdict->witness)
+	if (verdict->to < 0 || verdict->to >= snapshot->size || verdict->to != verdict->witness)
 		return NULL;
-	return diagnose_record_at(&job->ranks[verdict->to], verdict->record);
+	return diagnose_record_at(&snapshot->ranks[verdict->to], verdict->record);
 }

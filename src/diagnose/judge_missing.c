@@ -6,12 +6,12 @@
 
 /* The ranks that an operation which has been given up must have waited for, as far as the traces of
  * others show. */
-static struct ranks needs_of_record(const struct diagnose_snapshot *job, int rank,
+static struct ranks needs_of_record(const struct diagnose_snapshot *snapshot, int rank,
 				    const struct diagnose_record *record)
 {
 	if (diagnose_is_p2p(&record->record))
-		return ranks_of(record->record.peer < job->size ? record->record.peer : -1);
-	return diagnose_missing_from(job, rank, record);
+		return ranks_of(record->record.peer < snapshot->size ? record->record.peer : -1);
+	return diagnose_missing_from(snapshot, rank, record);
 }
 
 static const struct diagnose_record *find_hint_record(const struct diagnose_rank *rank,
@@ -32,17 +32,17 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 
 /* Adds ranks that are in the same collective as the hint's rank, and have not blocked yet or have
  * seen the same failure: they need the same ranks. */
-static void share_needs(const struct diagnose_snapshot *job, const struct trace_record *spoken,
+static void share_needs(const struct diagnose_snapshot *snapshot, const struct trace_record *spoken,
 			struct diagnose_needs *out)
 {
-	for (int r = 0; r < job->size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].record_count; i++) {
-			const struct trace_record *record = &job->ranks[r].records[i].record;
+	for (int r = 0; r < snapshot->size; r++)
+		for (uint32_t i = 0; i < snapshot->ranks[r].record_count; i++) {
+			const struct trace_record *record = &snapshot->ranks[r].records[i].record;
 			if (record->group != spoken->group || record->state != TRACE_RUNNING)
 				continue;
 			bool same = diagnose_is_p2p(spoken)
 					    ? diagnose_is_p2p(record) && record->peer >= 0 &&
-						      record->peer < job->size &&
+						      record->peer < snapshot->size &&
 						      ranks_have(&out->hint_needs, record->peer)
 					    : diagnose_is_collective(record) &&
 						      record->seq == spoken->seq;
@@ -51,32 +51,32 @@ static void share_needs(const struct diagnose_snapshot *job, const struct trace_
 		}
 }
 
-void diagnose_find_needs(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
+void diagnose_find_needs(const struct diagnose_snapshot *snapshot, const struct diagnose_hint *hint,
 			 struct diagnose_needs *out)
 {
 	*out = (struct diagnose_needs){.hint_rank = -1};
-	if (!hint || hint->status == LS_OK || hint->rank < 0 || hint->rank >= job->size)
+	if (!hint || hint->status == LS_OK || hint->rank < 0 || hint->rank >= snapshot->size)
 		return;
 	out->hint_rank = hint->rank;
-	out->hint_record = find_hint_record(&job->ranks[hint->rank], hint);
+	out->hint_record = find_hint_record(&snapshot->ranks[hint->rank], hint);
 	if (!out->hint_record)
 		/* the hint's rank saw the cause from outside, such as a watch that looks for
 		 * others */
 		return;
 	if (ranks_any(&hint->needs))
 		out->hint_needs = hint->needs;
-	else if (hint->peer >= 0 && hint->peer < job->size)
+	else if (hint->peer >= 0 && hint->peer < snapshot->size)
 		out->hint_needs = ranks_of(hint->peer);
 	else
-		out->hint_needs = needs_of_record(job, hint->rank, out->hint_record);
-	share_needs(job, &out->hint_record->record, out);
+		out->hint_needs = needs_of_record(snapshot, hint->rank, out->hint_record);
+	share_needs(snapshot, &out->hint_record->record, out);
 }
 
 /* A rank that gave up may have waited for its own threads. */
-struct ranks diagnose_needs_of(const struct diagnose_snapshot *job,
+struct ranks diagnose_needs_of(const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_needs *needs, int rank)
 {
-	struct ranks all = diagnose_rank_needs(job, rank), more = needs->hint_needs;
+	struct ranks all = diagnose_rank_needs(snapshot, rank), more = needs->hint_needs;
 	if (rank != needs->hint_rank && ranks_have(&needs->sharers, rank))
 		ranks_remove(&more, rank);
 	if (rank == needs->hint_rank || ranks_have(&needs->sharers, rank))
@@ -84,31 +84,31 @@ struct ranks diagnose_needs_of(const struct diagnose_snapshot *job,
 	return all;
 }
 
-struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
+struct ranks diagnose_find_gone(const struct diagnose_snapshot *snapshot,
 				const struct diagnose_needs *needs, uint32_t group)
 {
 	struct ranks found = {{0}};
 	struct diagnose_gone last = {0};
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct diagnose_thread *thread = &rank->threads[i];
-			struct ranks wanted = diagnose_thread_needs(job, thread);
+			struct ranks wanted = diagnose_thread_needs(snapshot, thread);
 			/* What it needs behind a stream may be of another group. */
 			if (!ranks_any(&wanted) || !diagnose_is_in(thread, group) || thread->behind)
 				continue;
 			const struct ranks *gone =
-				diagnose_gone_again(job, thread->wait.group, &last);
+				diagnose_gone_again(snapshot, thread->wait.group, &last);
 			ranks_keep(&wanted, gone);
-			if (ranks_any(&wanted) && diagnose_is_in_vain(job, thread, gone))
+			if (ranks_any(&wanted) && diagnose_is_in_vain(snapshot, thread, gone))
 				ranks_join(&found, &wanted);
 		}
 	}
 	/* A receive of any source needs the ranks that are gone only if no other rank is left. */
 	struct ranks gone = needs->hint_needs;
-	ranks_keep(&gone, diagnose_gone_again(job, group, &last));
+	ranks_keep(&gone, diagnose_gone_again(snapshot, group, &last));
 	bool any = needs->hint_record && diagnose_is_p2p(&needs->hint_record->record) &&
 		   needs->hint_record->record.peer < 0;
 	if (!any || ranks_are_equal(&gone, &needs->hint_needs))
@@ -122,10 +122,10 @@ enum standing {
 	ELSEWHERE,
 };
 
-static enum standing standing_of_thread(const struct diagnose_snapshot *job,
+static enum standing standing_of_thread(const struct diagnose_snapshot *snapshot,
 					const struct diagnose_thread *thread)
 {
-	if (diagnose_waits(job, thread))
+	if (diagnose_waits(snapshot, thread))
 		return BLOCKED;
 	bool elsewhere = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN ||
 			 diagnose_awaits_device(thread);
@@ -136,10 +136,10 @@ static enum standing standing_of_thread(const struct diagnose_snapshot *job,
  * counts that made the previous call of the same sort, because it will most likely make the next: a
  * main thread that only opened the group is outside for good, and a thread that serves receives is
  * blocked for good. */
-static enum standing standing_of(const struct diagnose_snapshot *job, int r,
+static enum standing standing_of(const struct diagnose_snapshot *snapshot, int r,
 				 const struct diagnose_record *record, int waiter)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &snapshot->ranks[r];
 	const struct diagnose_record *last =
 		diagnose_newest_like(rank, record ? &record->record : NULL, waiter);
 	bool goes_on = false, elsewhere = false, blocked = false;
@@ -149,7 +149,7 @@ static enum standing standing_of(const struct diagnose_snapshot *job, int r,
 		const struct diagnose_thread *thread = &rank->threads[i];
 		if (thread->wait.state == WAIT_UNUSED || diagnose_is_armed(thread))
 			continue;
-		enum standing standing = standing_of_thread(job, thread);
+		enum standing standing = standing_of_thread(snapshot, thread);
 		if (last && thread->wait.tid == last->record.tid)
 			return standing;
 		goes_on |= standing == GOES_ON;
@@ -161,17 +161,17 @@ static enum standing standing_of(const struct diagnose_snapshot *job, int r,
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
-static void sort_by_standing(const struct diagnose_snapshot *job, const struct ranks *wanted,
+static void sort_by_standing(const struct diagnose_snapshot *snapshot, const struct ranks *wanted,
 			     const struct diagnose_record *record, int waiter,
 			     struct ranks *stopped, struct ranks *elsewhere)
 {
 	RANKS_EACH (r, wanted) {
-		if (r >= job->size)
+		if (r >= snapshot->size)
 			break;
-		enum standing standing = standing_of(job, r, record, waiter);
-		if (standing == BLOCKED || diagnose_is_gone(&job->ranks[r]))
+		enum standing standing = standing_of(snapshot, r, record, waiter);
+		if (standing == BLOCKED || diagnose_is_gone(&snapshot->ranks[r]))
 			continue;
-		if (job->ranks[r].process == DIAGNOSE_PROCESS_STOPPED)
+		if (snapshot->ranks[r].process == DIAGNOSE_PROCESS_STOPPED)
 			ranks_add(stopped, r);
 		else if (standing == ELSEWHERE)
 			ranks_add(elsewhere, r);
@@ -179,18 +179,18 @@ static void sort_by_standing(const struct diagnose_snapshot *job, const struct r
 }
 
 /* Those of `ranks` that some rank waits for in this group. */
-static struct ranks find_needed(const struct diagnose_snapshot *job, uint32_t group,
+static struct ranks find_needed(const struct diagnose_snapshot *snapshot, uint32_t group,
 				const struct ranks *ranks)
 {
 	struct ranks needs = {{0}};
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		if (diagnose_is_gone(rank))
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			if (!diagnose_is_in(&rank->threads[i], group))
 				continue;
-			struct ranks its = diagnose_thread_needs(job, &rank->threads[i]);
+			struct ranks its = diagnose_thread_needs(snapshot, &rank->threads[i]);
 			ranks_join(&needs, &its);
 		}
 	}
@@ -198,30 +198,32 @@ static struct ranks find_needed(const struct diagnose_snapshot *job, uint32_t gr
 	return needs;
 }
 
-void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct diagnose_needs *needs,
-			     uint32_t group, struct ranks *stopped, struct ranks *elsewhere)
+void diagnose_find_elsewhere(const struct diagnose_snapshot *snapshot,
+			     const struct diagnose_needs *needs, uint32_t group,
+			     struct ranks *stopped, struct ranks *elsewhere)
 {
 	*stopped = *elsewhere = (struct ranks){{0}};
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct diagnose_thread *thread = &rank->threads[i];
 			if (!diagnose_is_in(thread, group))
 				continue;
-			struct ranks wanted = diagnose_thread_needs(job, thread);
-			sort_by_standing(job, &wanted, diagnose_record_at(rank, thread->wait.record),
-					 r, stopped, elsewhere);
+			struct ranks wanted = diagnose_thread_needs(snapshot, thread);
+			sort_by_standing(snapshot, &wanted,
+					 diagnose_record_at(rank, thread->wait.record), r, stopped,
+					 elsewhere);
 		}
 	}
 	if (needs->hint_rank >= 0)
-		sort_by_standing(job, &needs->hint_needs, needs->hint_record, needs->hint_rank,
+		sort_by_standing(snapshot, &needs->hint_needs, needs->hint_record, needs->hint_rank,
 				 stopped, elsewhere);
 	/* All ranks are seen to wait, but that may not be all that they do. */
 	if (!ranks_any(stopped) && !ranks_any(elsewhere)) {
-		struct ranks unproved = diagnose_find_unproved(job);
-		*elsewhere = find_needed(job, group, &unproved);
+		struct ranks unproved = diagnose_find_unproved(snapshot);
+		*elsewhere = find_needed(snapshot, group, &unproved);
 	}
 }
 
@@ -233,7 +235,7 @@ static bool is_unclear(const struct diagnose_rank *rank, const struct trace_reco
 	return !rank->known || (last && last->record.state == TRACE_RUNNING);
 }
 
-struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
+struct ranks diagnose_find_behind(const struct diagnose_snapshot *snapshot,
 				  const struct diagnose_needs *needs, const struct ranks *elsewhere)
 {
 	struct ranks behind = {{0}};
@@ -241,10 +243,10 @@ struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
 	if (!spoken || !diagnose_is_collective(spoken))
 		return behind;
 	RANKS_EACH (r, elsewhere)
-		if (r < job->size && !is_unclear(&job->ranks[r], spoken))
+		if (r < snapshot->size && !is_unclear(&snapshot->ranks[r], spoken))
 			return behind;
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		const struct diagnose_record *last = diagnose_newest_like(rank, spoken, -1);
 		if (rank->process == DIAGNOSE_PROCESS_STOPPED && !diagnose_is_gone(rank) && last &&
 		    (last->record.seq < spoken->seq || last->record.state == TRACE_RUNNING))

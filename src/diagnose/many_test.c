@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SIZE = 512 };
@@ -31,7 +31,7 @@ struct many {
 	struct image *images;
 	struct trace_view *views;
 	struct diagnose_source *sources;
-	struct diagnose_snapshot *job;
+	struct diagnose_snapshot *snapshot;
 	int order[SIZE]; /* a permutation of all ranks */
 	uint64_t random;
 };
@@ -157,16 +157,16 @@ static struct diagnose_verdict look(struct many *many, const char *headline, boo
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict;
 	double begin_s = seconds();
-	diagnose_collect(many->sources, SIZE, NULL, many->job);
+	diagnose_collect(many->sources, SIZE, NULL, many->snapshot);
 	double collected_s = seconds();
-	diagnose_judge(many->job, NULL, &verdict);
+	diagnose_judge(many->snapshot, NULL, &verdict);
 	double judged_s = seconds();
-	diagnose_text(many->job, &verdict, text, sizeof text);
+	diagnose_text(many->snapshot, &verdict, text, sizeof text);
 	double told_s = seconds();
 	print_message("# %s: collected in %.0f ms, judged in %.0f, told in %.0f\n",
 		      diagnose_cause_name(verdict.cause), 1e3 * (collected_s - begin_s),
 		      1e3 * (judged_s - collected_s), 1e3 * (told_s - judged_s));
-	assert_true(diagnose_snapshot_is_valid(many->job, diagnose_snapshot_bytes(SIZE)));
+	assert_true(diagnose_snapshot_is_valid(many->snapshot, diagnose_snapshot_bytes(SIZE)));
 	assert_true(judged_s - collected_s < 1 && told_s - judged_s < 1);
 	if (strncmp(text, headline, strlen(headline)) != 0)
 		fail_msg("'%s' is not '%s'", text, headline);
@@ -280,8 +280,8 @@ static int open_many(void **state)
 	assert_true(many->images != MAP_FAILED);
 	many->views = calloc(SIZE, sizeof *many->views);
 	many->sources = calloc(SIZE, sizeof *many->sources);
-	many->job = diagnose_snapshot_new(SIZE);
-	assert_true(many->views && many->sources && many->job);
+	many->snapshot = diagnose_snapshot_new(SIZE);
+	assert_true(many->views && many->sources && many->snapshot);
 	*state = many;
 	return 0;
 }
@@ -292,7 +292,7 @@ static int close_many(void **state)
 	munmap(many->images, SIZE * sizeof *many->images);
 	free(many->views);
 	free(many->sources);
-	free(many->job);
+	free(many->snapshot);
 	free(many);
 	return 0;
 }

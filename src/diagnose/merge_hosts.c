@@ -74,30 +74,30 @@ static unsigned char *put_rank(unsigned char *to, const struct diagnose_rank *ra
 	return put_bytes(to, traffic, sizeof *traffic);
 }
 
-void *diagnose_pack(const struct diagnose_snapshot *job, const struct ranks *here,
+void *diagnose_pack(const struct diagnose_snapshot *snapshot, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes)
 {
-	const struct diagnose_set *sets = diagnose_sets(job);
+	const struct diagnose_set *sets = diagnose_sets(snapshot);
 	struct pack pack = {.magic = PACK_MAGIC,
-			    .job = job->job,
-			    .now_ns = job->now_ns,
-			    .size = job->size,
+			    .job = snapshot->job,
+			    .now_ns = snapshot->now_ns,
+			    .size = snapshot->size,
 			    .rank_count = (uint32_t)ranks_count(here)};
 	*bytes = sizeof pack;
-	for (int i = 0; i < diagnose_set_max(job->size); i++)
+	for (int i = 0; i < diagnose_set_max(snapshot->size); i++)
 		pack.set_count += sets[i].group != 0;
 	*bytes += pack.set_count * sizeof *sets;
 	RANKS_EACH (r, here)
-		*bytes += rank_bytes(&job->ranks[r]);
+		*bytes += rank_bytes(&snapshot->ranks[r]);
 	unsigned char *block = malloc(*bytes), *to = block;
 	if (!block)
 		return NULL;
 	to = put_bytes(to, &pack, sizeof pack);
-	for (int i = 0; i < diagnose_set_max(job->size); i++)
+	for (int i = 0; i < diagnose_set_max(snapshot->size); i++)
 		if (sets[i].group)
 			to = put_bytes(to, &sets[i], sizeof sets[i]);
 	RANKS_EACH (r, here)
-		to = put_rank(to, &job->ranks[r], &traffic[r]);
+		to = put_rank(to, &snapshot->ranks[r], &traffic[r]);
 	return block;
 }
 
@@ -138,16 +138,16 @@ static void shift_rank(struct diagnose_rank *rank, uint64_t by)
 }
 
 /* Reads one rank to its place. */
-static bool get_rank(struct reader *reader, struct diagnose_snapshot *job, const struct ranks *here,
-		     uint64_t by, struct diagnose_traffic *traffic)
+static bool get_rank(struct reader *reader, struct diagnose_snapshot *snapshot,
+		     const struct ranks *here, uint64_t by, struct diagnose_traffic *traffic)
 {
 	struct diagnose_rank head;
-	if (!get_bytes(reader, &head, RANK_HEAD) || head.rank < 0 || head.rank >= job->size ||
-	    ranks_have(here, head.rank) || job->ranks[head.rank].known ||
+	if (!get_bytes(reader, &head, RANK_HEAD) || head.rank < 0 || head.rank >= snapshot->size ||
+	    ranks_have(here, head.rank) || snapshot->ranks[head.rank].known ||
 	    head.group_count > DIAGNOSE_GROUP_MAX || head.thread_count > WAIT_SLOT_MAX ||
 	    head.record_count > DIAGNOSE_RECORD_MAX)
 		return false;
-	struct diagnose_rank *rank = &job->ranks[head.rank];
+	struct diagnose_rank *rank = &snapshot->ranks[head.rank];
 	memcpy(rank, &head, RANK_HEAD);
 	if (!get_bytes(reader, rank->groups, rank->group_count * sizeof rank->groups[0]) ||
 	    !get_bytes(reader, rank->threads, rank->thread_count * sizeof rank->threads[0]) ||
@@ -158,29 +158,29 @@ static bool get_rank(struct reader *reader, struct diagnose_snapshot *job, const
 	return true;
 }
 
-bool diagnose_unpack(struct diagnose_snapshot *job, const struct ranks *here, const void *block,
-		     size_t bytes, struct diagnose_traffic *traffic)
+bool diagnose_unpack(struct diagnose_snapshot *snapshot, const struct ranks *here,
+		     const void *block, size_t bytes, struct diagnose_traffic *traffic)
 {
 	struct reader reader = {.at = block, .left = bytes};
 	struct pack pack;
 	if (!get_bytes(&reader, &pack, sizeof pack) || pack.magic != PACK_MAGIC ||
-	    pack.size != job->size || pack.job != job->job)
+	    pack.size != snapshot->size || pack.job != snapshot->job)
 		return false;
-	if (!job->now_ns)
-		job->now_ns = pack.now_ns;
+	if (!snapshot->now_ns)
+		snapshot->now_ns = pack.now_ns;
 	for (uint32_t i = 0; i < pack.set_count; i++) {
 		struct diagnose_set set;
-		struct ranks all = ranks_below(job->size);
+		struct ranks all = ranks_below(snapshot->size);
 		if (!get_bytes(&reader, &set, sizeof set) || !ranks_are_in(&set.members, &all))
 			return false;
 		if (set.group)
-			diagnose_add_members(job, set.group, &set.members);
+			diagnose_add_members(snapshot, set.group, &set.members);
 	}
 	for (uint32_t i = 0; i < pack.rank_count; i++)
-		if (!get_rank(&reader, job, here, job->now_ns - pack.now_ns, traffic))
+		if (!get_rank(&reader, snapshot, here, snapshot->now_ns - pack.now_ns, traffic))
 			return false;
 	return reader.left == 0 &&
-	       diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size));
+	       diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(snapshot->size));
 }
 
 /* ---- what is under way ---- */
@@ -194,10 +194,10 @@ static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 
 /* Whether rank w is stopped, and keeps back all that has not arrived at rank r: none of it comes
  * before w goes on. */
-static bool is_kept_by_stopped(const struct diagnose_snapshot *job,
+static bool is_kept_by_stopped(const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_traffic *traffic, int w, int r)
 {
-	return job->ranks[w].process == DIAGNOSE_PROCESS_STOPPED && traffic[w].is_served &&
+	return snapshot->ranks[w].process == DIAGNOSE_PROCESS_STOPPED && traffic[w].is_served &&
 	       traffic[w].posted[r] - traffic[w].kept_back[r] == traffic[r].arrived[w];
 }
 
@@ -225,18 +225,18 @@ static void set_unclear(struct diagnose_rank *rank, int w)
 	}
 }
 
-void diagnose_check_traffic(struct diagnose_snapshot *job, const uint16_t *hosts,
+void diagnose_check_traffic(struct diagnose_snapshot *snapshot, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic)
 {
-	for (int r = 0; r < job->size; r++)
-		for (int w = 0; w < job->size; w++) {
+	for (int r = 0; r < snapshot->size; r++)
+		for (int w = 0; w < snapshot->size; w++) {
 			if (hosts[w] == hosts[r] || traffic[r].lost[w])
 				continue;
 			bool words = has_words(traffic, w, r);
 			if (has_payload(traffic, w, r) || has_payload(traffic, r, w) ||
-			    (words && !is_kept_by_stopped(job, traffic, w, r)))
-				set_unclear(&job->ranks[r], w);
+			    (words && !is_kept_by_stopped(snapshot, traffic, w, r)))
+				set_unclear(&snapshot->ranks[r], w);
 			else if (words)
-				job->ranks[r].incomplete = true;
+				snapshot->ranks[r].incomplete = true;
 		}
 }

@@ -9,9 +9,9 @@ static const uint16_t hosts[SIZE] = {0, 0, FAR};
 /* One host's look at its own ranks; those of the other host are named only. */
 static struct diagnose_snapshot *look(const struct collect_fixture *fixture, bool at_far)
 {
-	struct diagnose_snapshot *job = diagnose_snapshot_new(SIZE);
+	struct diagnose_snapshot *snapshot = diagnose_snapshot_new(SIZE);
 	struct diagnose_source sources[SIZE];
-	assert_non_null(job);
+	assert_non_null(snapshot);
 	for (int r = 0; r < SIZE; r++) {
 		sources[r] = fixture->sources[r];
 		if ((r == FAR) == at_far)
@@ -21,13 +21,13 @@ static struct diagnose_snapshot *look(const struct collect_fixture *fixture, boo
 		sources[r].host = "b";
 		sources[r].process = DIAGNOSE_PROCESS_UNKNOWN;
 	}
-	diagnose_collect(sources, SIZE, NULL, job);
+	diagnose_collect(sources, SIZE, NULL, snapshot);
 	/* All ranks are of this process, which runs; rank 2 would be alone in its process, and
 	 * sleep.
 	 * */
-	job->ranks[FAR].awake = false;
-	job->ranks[FAR].sleep = 1;
-	return job;
+	snapshot->ranks[FAR].awake = false;
+	snapshot->ranks[FAR].sleep = 1;
+	return snapshot;
 }
 
 static struct ranks ranks_at(bool at_far)
@@ -61,30 +61,30 @@ static struct diagnose_snapshot *look_at_all(const struct collect_fixture *fixtu
 					     struct diagnose_traffic *traffic)
 {
 	struct ranks here = ranks_at(false), there = ranks_at(true);
-	struct diagnose_snapshot *job = look_twice(fixture, false),
+	struct diagnose_snapshot *snapshot = look_twice(fixture, false),
 				 *other = look_twice(fixture, true);
 	struct diagnose_traffic *read = new_traffic();
 	size_t bytes;
 	void *block = diagnose_pack(other, &there, traffic, &bytes);
 	assert_non_null(block);
-	assert_true(diagnose_unpack(job, &here, block, bytes, read));
+	assert_true(diagnose_unpack(snapshot, &here, block, bytes, read));
 	read[0] = traffic[0];
 	read[1] = traffic[1];
 	assert_memory_equal(&read[FAR], &traffic[FAR], sizeof read[FAR]);
 	if (stopped)
-		job->ranks[FAR].process = DIAGNOSE_PROCESS_STOPPED;
-	diagnose_check_traffic(job, hosts, read);
+		snapshot->ranks[FAR].process = DIAGNOSE_PROCESS_STOPPED;
+	diagnose_check_traffic(snapshot, hosts, read);
 	free(block);
 	free(read);
 	free(other);
-	return job;
+	return snapshot;
 }
 
 static uint64_t stuck(const struct collect_fixture *fixture, struct diagnose_traffic *traffic)
 {
-	struct diagnose_snapshot *job = look_at_all(fixture, traffic);
-	uint64_t bits = test_bits(diagnose_find_stuck(job));
-	free(job);
+	struct diagnose_snapshot *snapshot = look_at_all(fixture, traffic);
+	uint64_t bits = test_bits(diagnose_find_stuck(snapshot));
+	free(snapshot);
 	return bits;
 }
 
@@ -164,11 +164,11 @@ static void test_who_is_stopped(void **state)
 		traffic[FAR].posted[1] = (uint64_t)sent;
 		traffic[FAR].kept_back[1] =
 			sent == 2 ? 2 : 0; /* and will not come before it goes on */
-		struct diagnose_snapshot *job = look_at_all(fixture, traffic);
-		diagnose_judge(job, &hint, &verdict);
+		struct diagnose_snapshot *snapshot = look_at_all(fixture, traffic);
+		diagnose_judge(snapshot, &hint, &verdict);
 		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_STOPPED);
 		assert_int_equal(verdict.culprit, sent == 1 ? -1 : FAR);
-		free(job);
+		free(snapshot);
 	}
 	stopped = false;
 	free(traffic);
@@ -183,20 +183,20 @@ static void test_who_has_left(void **state)
 	struct diagnose_verdict verdict;
 	wait_for_far(fixture);
 	atomic_store(&fixture->traces[FAR].header->left_ns, 99);
-	struct diagnose_snapshot *job = look_at_all(fixture, traffic);
-	diagnose_judge(job, &hint, &verdict);
+	struct diagnose_snapshot *snapshot = look_at_all(fixture, traffic);
+	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
-	free(job);
+	free(snapshot);
 	traffic[FAR].posted[1] = 1;
-	job = look_at_all(fixture, traffic);
-	diagnose_judge(job, &hint, &verdict);
+	snapshot = look_at_all(fixture, traffic);
+	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_not_equal(verdict.cause, DIAGNOSE_LEFT);
-	free(job);
+	free(snapshot);
 	traffic[1].lost[FAR] = true; /* nothing comes from there any more */
-	job = look_at_all(fixture, traffic);
-	diagnose_judge(job, &hint, &verdict);
+	snapshot = look_at_all(fixture, traffic);
+	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
-	free(job);
+	free(snapshot);
 	free(traffic);
 }
 
@@ -228,41 +228,41 @@ static void test_two_looks(void **state)
 }
 
 /* Blocks that are no blocks: cut off anywhere, or with a byte changed. None may be read beyond its
- * end, and what is accepted is a job that can be judged. */
+ * end, and what is accepted is a snapshot that can be judged. */
 static void test_bad_blocks(void **state)
 {
 	struct collect_fixture *fixture = *state;
 	struct diagnose_traffic *traffic = new_traffic();
 	struct ranks here = ranks_at(false), there = ranks_at(true);
 	publish_ring(fixture);
-	test_members(fixture->job, 9, 3);
+	test_members(fixture->snapshot, 9, 3);
 	struct diagnose_snapshot *other = look(fixture, true);
 	size_t bytes;
 	unsigned char *block = diagnose_pack(other, &there, traffic, &bytes);
 	assert_non_null(block);
 	for (size_t cut = 0; cut < bytes; cut += cut < 200 ? 1 : 97) {
-		struct diagnose_snapshot *job = look(fixture, false);
+		struct diagnose_snapshot *snapshot = look(fixture, false);
 		void *part = malloc(cut ? cut : 1);
 		assert_non_null(part);
 		memcpy(part, block, cut);
-		assert_false(diagnose_unpack(job, &here, part, cut, traffic));
+		assert_false(diagnose_unpack(snapshot, &here, part, cut, traffic));
 		free(part);
-		free(job);
+		free(snapshot);
 	}
 	for (size_t at = 0; at < bytes; at += at < 900 ? 1 : 31) {
-		struct diagnose_snapshot *job = look(fixture, false);
+		struct diagnose_snapshot *snapshot = look(fixture, false);
 		block[at] ^= 0xff;
-		if (diagnose_unpack(job, &here, block, bytes, traffic)) {
+		if (diagnose_unpack(snapshot, &here, block, bytes, traffic)) {
 			struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 			struct diagnose_verdict verdict;
-			diagnose_judge(job, &hint, &verdict);
+			diagnose_judge(snapshot, &hint, &verdict);
 		}
 		block[at] ^= 0xff;
-		free(job);
+		free(snapshot);
 	}
-	struct diagnose_snapshot *job = look(fixture, false);
-	assert_false(diagnose_unpack(job, &there, block, bytes, traffic)); /* it is here itself */
-	free(job);
+	struct diagnose_snapshot *snapshot = look(fixture, false);
+	assert_false(diagnose_unpack(snapshot, &there, block, bytes, traffic)); /* it is here */
+	free(snapshot);
 	free(block);
 	free(other);
 	free(traffic);

@@ -26,19 +26,21 @@ TEST_UNUSED static uint64_t test_bits(struct ranks set)
 	return set.words[0];
 }
 
-/* The job learns the members of a group; 0: it does not. */
-TEST_UNUSED static void test_members(struct diagnose_snapshot *job, uint32_t id, uint64_t members)
+/* The snapshot gets the members of a group; 0: it does not. */
+TEST_UNUSED static void test_members(struct diagnose_snapshot *snapshot, uint32_t id,
+				     uint64_t members)
 {
 	struct ranks set = ranks_of_bits(members);
 	if (members)
-		diagnose_add_members(job, id, &set);
+		diagnose_add_members(snapshot, id, &set);
 }
 
 /* The cycle, and whether its ranks are as many as its hops; hops[DIAGNOSE_HOP_MAX]. */
-TEST_UNUSED static int test_cycle(const struct diagnose_snapshot *job, struct diagnose_hop *hops)
+TEST_UNUSED static int test_cycle(const struct diagnose_snapshot *snapshot,
+				  struct diagnose_hop *hops)
 {
 	struct ranks all;
-	int length = diagnose_find_cycle(job, NULL, hops, DIAGNOSE_HOP_MAX, &all);
+	int length = diagnose_find_cycle(snapshot, NULL, hops, DIAGNOSE_HOP_MAX, &all);
 	assert_int_equal(ranks_count(&all), length);
 	return length;
 }

@@ -183,7 +183,7 @@ static void many_words_of_others(void **state)
 	struct stream_fixture *fixture = *state;
 	struct collect_fixture *collect = fixture->collect;
 	struct wait_edge *page = collect->traces[0].wait_table->pages[PAGE];
-	struct diagnose_thread *thread = &collect->job->ranks[0].threads[ROOM_SLOT];
+	struct diagnose_thread *thread = &collect->snapshot->ranks[0].threads[ROOM_SLOT];
 	publish_many(fixture, ROOM_SLOT, WAIT_DEVICE_BROKEN, WAIT_RECORD_OTHERS);
 	assert_true(is_deadlock(fixture));
 	assert_int_equal(test_bits(thread->others), 1 << 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What reports say of operations on a stream of a device: how far they have come, in the exact
  * words. */
-#include "diagnose/job_fixture.h"
+#include "diagnose/snapshot_fixture.h"
 
 enum { LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED, REACHED = LAUNCHED | TRACE_REACHED };
 
@@ -20,11 +20,11 @@ static const struct {
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* The report of a job whose rank 0 waits for rank 1. */
-static void report(struct diagnose_snapshot *job, char *text, size_t bytes)
+static void report(struct diagnose_snapshot *snapshot, char *text, size_t bytes)
 {
-	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, text, bytes);
-	free(job);
+	struct diagnose_verdict verdict = test_judge(snapshot, NULL);
+	diagnose_text(snapshot, &verdict, text, bytes);
+	free(snapshot);
 }
 
 static void expect_begin(const char *text, const char *begin)
@@ -52,11 +52,11 @@ static void a_late_rank(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < CASES; i++) {
-		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
+		struct diagnose_snapshot *snapshot = test_absent(2, test_bit(1));
 		char text[DIAGNOSE_TEXT_BYTES], want[512];
 		bool receives = cases[i].receives;
-		test_call(job, 1, operation(i), 2, "train.c:9");
-		report(job, text, sizeof text);
+		test_call(snapshot, 1, operation(i), 2, "train.c:9");
+		report(snapshot, text, sizeof text);
 		snprintf(want, sizeof want,
 			 "rank 1 is elsewhere (busy in %s%s, called from train.c:9; it is sleeping "
 			 "in a system call) while rank 0 waits in all-reduce #58 for 2.0 s",
@@ -80,10 +80,10 @@ static void a_waiting_rank(void **state)
 		char text[DIAGNOSE_TEXT_BYTES], want[512];
 		if (cases[i].receives)
 			continue;
-		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
-		job->ranks[0].records[0].record.stream = cases[i].stream;
-		job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
-		report(job, text, sizeof text);
+		struct diagnose_snapshot *snapshot = test_absent(2, test_bit(1));
+		snapshot->ranks[0].records[0].record.stream = cases[i].stream;
+		snapshot->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
+		report(snapshot, text, sizeof text);
 		snprintf(want, sizeof want,
 			 "\n  rank 0: waiting, in all-reduce #58 of 1000 float32, sum%s, for 2.0 s,",
 			 cases[i].clause);
@@ -99,9 +99,9 @@ static void one_that_has_ended(void **state)
 		char text[DIAGNOSE_TEXT_BYTES];
 		if (cases[i].receives) /* a report says what collective was the last */
 			continue;
-		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
-		test_done(job, 1, operation(i), 1, "train.c:9");
-		report(job, text, sizeof text);
+		struct diagnose_snapshot *snapshot = test_absent(2, test_bit(1));
+		test_done(snapshot, 1, operation(i), 1, "train.c:9");
+		report(snapshot, text, sizeof text);
 		expect_part(text, "its last operation was ");
 		expect_part(text, "finished 1.0 s ago, called from train.c:9");
 		assert_null(strstr(text, "stream"));

@@ -177,12 +177,12 @@ static void add_words_of(const struct diagnose_thread *thread, const struct diag
 	}
 }
 
-static void add_peer(const struct diagnose_snapshot *job, const struct diagnose_record *op,
+static void add_peer(const struct diagnose_snapshot *snapshot, const struct diagnose_record *op,
 		     int peer, struct words *words)
 {
 	struct wait_edge edge = {.owner = -1, .peer = peer, .segment = WAIT_SEGMENT_NONE};
-	words->fails |= peer >= job->size;
-	if (peer < job->size && diagnose_is_far(&job->ranks[peer]))
+	words->fails |= peer >= snapshot->size;
+	if (peer < snapshot->size && diagnose_is_far(&snapshot->ranks[peer]))
 		edge.segment = WAIT_SEGMENT_MIRROR; /* what it has sent may be under way */
 	add_word(words, &edge, op);
 }
@@ -190,16 +190,16 @@ static void add_peer(const struct diagnose_snapshot *job, const struct diagnose_
 /* A message that no thread shows as its own has one peer. A receive of any source that has no
  * message yet has all members that can still send one; what they have sent before shows in the
  * words for which the rank's threads wait for others, or has come. */
-static void add_peers(const struct diagnose_snapshot *job, const struct diagnose_record *op,
+static void add_peers(const struct diagnose_snapshot *snapshot, const struct diagnose_record *op,
 		      struct words *words)
 {
 	const struct trace_record *record = &op->record;
-	const struct ranks *members = diagnose_members(job, record->group);
-	const struct ranks world = ranks_below(job->size);
+	const struct ranks *members = diagnose_members(snapshot, record->group);
+	const struct ranks world = ranks_below(snapshot->size);
 	if (words->count > 0 || !diagnose_is_p2p(record))
 		return;
 	if (record->peer >= 0) {
-		add_peer(job, op, record->peer, words);
+		add_peer(snapshot, op, record->peer, words);
 		return;
 	}
 	if (!(record->wildcards & TRACE_ANY_SOURCE) ||
@@ -207,15 +207,15 @@ static void add_peers(const struct diagnose_snapshot *job, const struct diagnose
 		return;
 	words->any = true;
 	RANKS_EACH (r, members ? members : &world)
-		if (r >= job->size || (!diagnose_is_gone(&job->ranks[r]) &&
-				       !diagnose_has_left(&job->ranks[r], record->group))) {
-			add_peer(job, op, r, words);
+		if (r >= snapshot->size || (!diagnose_is_gone(&snapshot->ranks[r]) &&
+					    !diagnose_has_left(&snapshot->ranks[r], record->group))) {
+			add_peer(snapshot, op, r, words);
 			/* What several hosts have sent is not proved. */
-			words->fails |= r < job->size && diagnose_is_far(&job->ranks[r]);
+			words->fails |= r < snapshot->size && diagnose_is_far(&snapshot->ranks[r]);
 		}
 }
 
-static void find_words(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
+static void find_words(const struct diagnose_snapshot *snapshot, const struct diagnose_rank *rank,
 		       uint64_t index, struct words *words)
 {
 	*words = (struct words){.fails = true};
@@ -228,7 +228,7 @@ static void find_words(const struct diagnose_snapshot *job, const struct diagnos
 	words->fails = false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		add_words_of(&rank->threads[i], op, words);
-	add_peers(job, op, words);
+	add_peers(snapshot, op, words);
 	words->fails |= words->count == 0;
 }
 
@@ -293,13 +293,13 @@ static void follow_others(struct diagnose_thread *thread, uint32_t i, const stru
 
 /* Whether one of these operations may fail, so that its stream goes on. */
 static bool any_group_may_end(const struct diagnose_source *const *by_rank,
-			      const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
-			      uint64_t records)
+			      const struct diagnose_snapshot *snapshot,
+			      const struct diagnose_rank *rank, uint64_t records)
 {
 	const struct trace_view *trace = by_rank[rank->rank]->trace;
 	for (; records; records &= records - 1) {
 		const struct diagnose_record *op = &rank->records[__builtin_ctzll(records)];
-		if (diagnose_may_end(by_rank, job, trace, op->record.group))
+		if (diagnose_may_end(by_rank, snapshot, trace, op->record.group))
 			return true;
 	}
 	return false;
@@ -333,7 +333,7 @@ static bool has_other_words(const struct diagnose_thread *thread)
 
 /* Words that the device stores. Returns whether the thread waits for room in a queue. */
 static bool follow_device(const struct diagnose_source *const *by_rank,
-			  const struct diagnose_snapshot *job, struct diagnose_rank *rank,
+			  const struct diagnose_snapshot *snapshot, struct diagnose_rank *rank,
 			  struct diagnose_thread *thread)
 {
 	bool launches = false, may_leave_out = has_other_words(thread);
@@ -347,8 +347,8 @@ static bool follow_device(const struct diagnose_source *const *by_rank,
 			remove_edge(thread, i);
 		if (edge.offset & WAIT_DEVICE_PUT) /* also those two */
 			continue;
-		find_words(job, rank, edge.offset, &words);
-		words.fails |= any_group_may_end(by_rank, job, rank, words.seen);
+		find_words(snapshot, rank, edge.offset, &words);
+		words.fails |= any_group_may_end(by_rank, snapshot, rank, words.seen);
 		if (!words.fails)
 			follow(thread, i, &words);
 	}
@@ -380,12 +380,12 @@ static void find_words_of_launch(const struct diagnose_rank *rank, uint64_t inde
 }
 
 void diagnose_follow_streams(const struct diagnose_source *const *by_rank,
-			     struct diagnose_snapshot *job, int r)
+			     struct diagnose_snapshot *snapshot, int r)
 {
-	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_rank *rank = &snapshot->ranks[r];
 	uint32_t launchers = 0;
 	for (uint32_t t = 0; t < rank->thread_count; t++)
-		if (follow_device(by_rank, job, rank, &rank->threads[t]))
+		if (follow_device(by_rank, snapshot, rank, &rank->threads[t]))
 			launchers |= UINT32_C(1) << t;
 	for (uint32_t t = 0; t < rank->thread_count; t++) {
 		struct diagnose_thread *thread = &rank->threads[t];
@@ -424,16 +424,16 @@ uint32_t diagnose_group_in_front(const struct diagnose_rank *rank,
 	return op ? op->record.group : 0;
 }
 
-bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *job,
+bool diagnose_awaits_gone_behind(const struct diagnose_snapshot *snapshot,
 				 const struct diagnose_rank *rank,
 				 const struct diagnose_thread *thread)
 {
 	for (uint32_t i = 0; thread->behind && i < thread->wait.edge_count; i++) {
 		const struct wait_edge *edge = &thread->wait.edges[i];
 		const struct diagnose_record *op = diagnose_record_low(rank, edge->record);
-		if (thread->behind >> i & 1 && edge->peer >= 0 && edge->peer < job->size &&
-		    (!op || diagnose_is_gone(&job->ranks[edge->peer]) ||
-		     diagnose_has_left(&job->ranks[edge->peer], op->record.group)))
+		if (thread->behind >> i & 1 && edge->peer >= 0 && edge->peer < snapshot->size &&
+		    (!op || diagnose_is_gone(&snapshot->ranks[edge->peer]) ||
+		     diagnose_has_left(&snapshot->ranks[edge->peer], op->record.group)))
 			return true;
 	}
 	return false;

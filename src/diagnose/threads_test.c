@@ -331,18 +331,18 @@ static void a_ring_of_processes(void **state)
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	publish_ring(fixture);
 	collect(fixture, 0);
-	assert_int_equal(test_cycle(fixture->job, hops), SIZE); /* threads of one process */
+	assert_int_equal(test_cycle(fixture->snapshot, hops), SIZE); /* threads of one process */
 	fixture->sources[1].pid = 1 << 30;
 	collect(fixture, 0);
-	assert_true(fixture->job->ranks[1].awake);
-	assert_int_equal(test_cycle(fixture->job, hops), 0);
+	assert_true(fixture->snapshot->ranks[1].awake);
+	assert_int_equal(test_cycle(fixture->snapshot, hops), 0);
 	/* Which is likely still. */
 	struct diagnose_verdict verdict;
-	diagnose_judge(fixture->job, NULL, &verdict);
+	diagnose_judge(fixture->snapshot, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(verdict.culprit, 1);
 	char text[DIAGNOSE_TEXT_BYTES];
-	diagnose_headline(fixture->job, &verdict, text, sizeof text);
+	diagnose_headline(fixture->snapshot, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
@@ -366,13 +366,13 @@ static void a_ring_that_is_closed(void **state)
 	atomic_store(&fixture->segments[0][9], (uint64_t)GROUP << 32);
 	publish_ring(fixture);
 	collect(fixture, 0);
-	assert_int_equal(test_bits(diagnose_find_stuck(fixture->job)), 0);
+	assert_int_equal(test_bits(diagnose_find_stuck(fixture->snapshot)), 0);
 	for (int processes = 0; processes < 2; processes++) {
 		if (processes)
 			fixture->sources[1].pid = 1 << 30;
-		diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
-		diagnose_judge(fixture->job, &hint, &verdict);
-		assert_int_equal(fixture->job->ranks[1].awake, processes);
+		diagnose_collect(fixture->sources, SIZE, &closing, fixture->snapshot);
+		diagnose_judge(fixture->snapshot, &hint, &verdict);
+		assert_int_equal(fixture->snapshot->ranks[1].awake, processes);
 		assert_int_equal(verdict.cause, processes ? DIAGNOSE_ELSEWHERE : DIAGNOSE_DEADLOCK);
 	}
 }
@@ -472,7 +472,7 @@ static void between_the_looks(void **state)
 		assert_int_equal(mprotect(napping.pages[2], napping.page_bytes, PROT_NONE), 0);
 		assert_int_equal(collect(fixture, 0)->awake, wakes);
 		assert_int_equal(atomic_load(&napping.woken), wakes);
-		assert_int_equal(test_cycle(fixture->job, hops), wakes ? 0 : SIZE);
+		assert_int_equal(test_cycle(fixture->snapshot, hops), wakes ? 0 : SIZE);
 	}
 	atomic_store(&napping.ends, true);
 	sem_post(&napping.wakes);

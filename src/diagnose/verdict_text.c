@@ -19,7 +19,7 @@ struct line {
 enum { LINE_MAX = 32 }; /* more than there is room for */
 
 struct report {
-	const struct diagnose_snapshot *job;
+	const struct diagnose_snapshot *snapshot;
 	const struct diagnose_verdict *verdict;
 	int count;
 	struct line lines[LINE_MAX];
@@ -42,7 +42,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		case DIAGNOSE_STOPPED:
 			return "stopped";
 		case DIAGNOSE_ELSEWHERE:
-			return report->job->ranks[r].known ? "elsewhere" : "not seen";
+			return report->snapshot->ranks[r].known ? "elsewhere" : "not seen";
 		case DIAGNOSE_ABORTED:
 			return verdict->closes                     ? "left"
 			       : verdict->status == LS_INTERRUPTED ? "interrupted"
@@ -57,11 +57,11 @@ static const char *role_of(const struct report *report, int r, const struct diag
 	bool done = part->record && part->record->record.state == TRACE_DONE;
 	if (part->since_ns || (!done && ranks_have(&verdict->waiting, r)))
 		return "waiting";
-	if (report->job->ranks[r].left)
+	if (report->snapshot->ranks[r].left)
 		return "left";
-	if (report->job->ranks[r].process == DIAGNOSE_PROCESS_DEAD)
+	if (report->snapshot->ranks[r].process == DIAGNOSE_PROCESS_DEAD)
 		return "dead";
-	if (!report->job->ranks[r].known)
+	if (!report->snapshot->ranks[r].known)
 		return "not seen";
 	return part->record && part->record->record.state == TRACE_RUNNING ? "busy" : "outside";
 }
@@ -90,8 +90,8 @@ static bool is_same_line(const struct line *a, const struct line *b)
 
 static void add_rank(struct report *report, int r)
 {
-	struct line line = {.ranks = ranks_of(r), .rank = &report->job->ranks[r]};
-	line.part = diagnose_part_of(report->job, report->verdict, r);
+	struct line line = {.ranks = ranks_of(r), .rank = &report->snapshot->ranks[r]};
+	line.part = diagnose_part_of(report->snapshot, report->verdict, r);
 	line.role = role_of(report, r, &line.part);
 	line.foreign = diagnose_foreign_call(line.rank);
 	for (int i = 0; i < report->count; i++) {
@@ -116,7 +116,7 @@ static void add_ranks(struct report *report)
 {
 	const struct ranks *first = &report->verdict->culprits, *second = &report->verdict->waiting;
 	for (int turn = 0; turn < 3; turn++)
-		for (int r = 0; r < report->job->size; r++)
+		for (int r = 0; r < report->snapshot->size; r++)
 			if (turn == (ranks_have(first, r) ? 0 : ranks_have(second, r) ? 1 : 2))
 				add_rank(report, r);
 }
@@ -137,17 +137,17 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, ", root %d", op->peer);
 }
 
-static void write_ago(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_ago(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		      const char *before, uint64_t ns, const char *after)
 {
-	if (!ns || ns > job->now_ns)
+	if (!ns || ns > snapshot->now_ns)
 		return;
 	diagnose_write(writer, "%s", before);
-	diagnose_write_duration(writer, job->now_ns - ns);
+	diagnose_write_duration(writer, snapshot->now_ns - ns);
 	diagnose_write(writer, "%s", after);
 }
 
-static void write_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			const struct line *line)
 {
 	const struct diagnose_record *record = line->part.record;
@@ -163,7 +163,7 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_sn
 		diagnose_write(writer, "in ");
 		write_signature(writer, record);
 		diagnose_write_stream(writer, &record->record);
-		write_ago(writer, job, ", for ",
+		write_ago(writer, snapshot, ", for ",
 			  line->part.since_ns ? line->part.since_ns : record->begin_ns, "");
 	} else {
 		bool failed = record->record.state == TRACE_FAILED;
@@ -173,31 +173,31 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_sn
 		if (failed)
 			diagnose_write(writer, " (%s)",
 				       ls_status_name((ls_status)record->record.status));
-		write_ago(writer, job, " ", record->end_ns, " ago");
+		write_ago(writer, snapshot, " ", record->end_ns, " ago");
 	}
 	diagnose_write_site(writer, record);
 }
 
-static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
-			       const struct line *line)
+static void write_foreign_call(struct diagnose_writer *writer,
+			       const struct diagnose_snapshot *snapshot, const struct line *line)
 {
 	if (ranks_count(&line->ranks) == 1) {
-		diagnose_write_foreign_call(writer, job, line->rank);
+		diagnose_write_foreign_call(writer, snapshot, line->rank);
 	} else if (line->foreign) {
 		diagnose_write(writer, "; a thread of each has been in the foreign call ");
-		diagnose_write_named_call(writer, job, &line->foreign->wait);
+		diagnose_write_named_call(writer, snapshot, &line->foreign->wait);
 	}
 }
 
 enum { PID_MAX = 8 }; /* process ids told in one line */
 
-static void write_process(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_process(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  const struct line *line)
 {
 	int count = ranks_count(&line->ranks);
 	diagnose_write(writer, " (");
 	if (count <= PID_MAX && line->rank->pid > 0)
-		diagnose_write_pids(writer, job, &line->ranks);
+		diagnose_write_pids(writer, snapshot, &line->ranks);
 	if (line->rank->process == DIAGNOSE_PROCESS_DEAD)
 		diagnose_write_end(writer, line->rank);
 	else
@@ -205,16 +205,16 @@ static void write_process(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, ")");
 }
 
-static void write_line(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_line(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 		       const struct line *line)
 {
 	diagnose_write(writer, "\n  ");
 	diagnose_write_ranks(writer, &line->ranks);
 	diagnose_write(writer, ": %s, ", line->role);
-	write_doing(writer, job, line);
-	write_foreign_call(writer, job, line);
+	write_doing(writer, snapshot, line);
+	write_foreign_call(writer, snapshot, line);
 	diagnose_write_python(writer, line->rank);
-	write_process(writer, job, line);
+	write_process(writer, snapshot, line);
 }
 
 /* The operation has failed, so advice on ranks that are elsewhere would not help any more. */
@@ -233,16 +233,16 @@ static void write_stopped_advice(struct diagnose_writer *writer, const struct re
 		return;
 	}
 	diagnose_write(writer, "\nLet it go on with `kill -CONT ");
-	diagnose_write_pid(writer, report->job, report->verdict->culprit);
+	diagnose_write_pid(writer, report->snapshot, report->verdict->culprit);
 	diagnose_write(writer, "`");
-	diagnose_write_host(writer, report->job, report->verdict->culprit);
+	diagnose_write_host(writer, report->snapshot, report->verdict->culprit);
 	diagnose_write(writer, ", or leave the debugger that holds it.");
 }
 
 static bool any_awaits_mutex(const struct report *report)
 {
 	RANKS_EACH (r, &report->verdict->culprits)
-		if (r < report->job->size && report->job->ranks[r].awaits_mutex)
+		if (r < report->snapshot->size && report->snapshot->ranks[r].awaits_mutex)
 			return true;
 	return false;
 }
@@ -252,7 +252,8 @@ static bool are_unseen(const struct report *report)
 {
 	bool unseen = ranks_any(&report->verdict->culprits);
 	RANKS_EACH (r, &report->verdict->culprits)
-		unseen = unseen && r < report->job->size && diagnose_is_far(&report->job->ranks[r]);
+		unseen = unseen && r < report->snapshot->size &&
+			 diagnose_is_far(&report->snapshot->ranks[r]);
 	return unseen;
 }
 
@@ -263,9 +264,9 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 			       "\nIt can never continue, and no time limit helps. Let all threads "
 			       "take these mutexes in the same\norder, and hold none of them in a "
 			       "fork. Which they are: `lockstep diagnose --stacks ");
-		diagnose_write_pid(writer, report->job, report->verdict->culprit);
+		diagnose_write_pid(writer, report->snapshot, report->verdict->culprit);
 		diagnose_write(writer, "`");
-		diagnose_write_host(writer, report->job, report->verdict->culprit);
+		diagnose_write_host(writer, report->snapshot, report->verdict->culprit);
 		diagnose_write(writer, ".");
 		return;
 	}
@@ -281,9 +282,9 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 			       "operation fails at its time limit\n(LOCKSTEP_TIMEOUT_MS, or that of "
 			       "the group or call). See what the rank does: `lockstep diagnose "
 			       "--stacks ");
-	diagnose_write_pid(writer, report->job, report->verdict->culprit);
+	diagnose_write_pid(writer, report->snapshot, report->verdict->culprit);
 	diagnose_write(writer, "`");
-	diagnose_write_host(writer, report->job, report->verdict->culprit);
+	diagnose_write_host(writer, report->snapshot, report->verdict->culprit);
 	diagnose_write(writer, ".");
 }
 
@@ -292,9 +293,10 @@ static void write_left_advice(struct diagnose_writer *writer, const struct repor
 {
 	const struct diagnose_verdict *verdict = report->verdict;
 	int witness = verdict->witness;
-	bool known = witness >= 0 && witness < report->job->size;
+	bool known = witness >= 0 && witness < report->snapshot->size;
 	const struct diagnose_record *record =
-		known ? diagnose_record_at(&report->job->ranks[witness], verdict->record) : NULL;
+		known ? diagnose_record_at(&report->snapshot->ranks[witness], verdict->record)
+		      : NULL;
 	if (!record || !diagnose_is_p2p(&record->record))
 		diagnose_write(writer,
 			       "\nLet all ranks make the same calls: give each the same number "
@@ -315,16 +317,16 @@ enum { CYCLE_COLLECTIVE = 1, CYCLE_SEND = 2, CYCLE_RECEIVE = 4 };
 static unsigned calls_of_cycle(const struct report *report, bool *itself)
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	const struct diagnose_snapshot *job = report->job;
+	const struct diagnose_snapshot *snapshot = report->snapshot;
 	struct ranks cycle;
-	int length = diagnose_find_cycle(job, &report->verdict->culprits, hops, DIAGNOSE_HOP_MAX,
-					 &cycle);
+	int length = diagnose_find_cycle(snapshot, &report->verdict->culprits, hops,
+					 DIAGNOSE_HOP_MAX, &cycle);
 	unsigned calls = 0;
 	*itself = length == 1;
 	for (int i = 0; i < length && i < DIAGNOSE_HOP_MAX; i++) {
 		struct ranks peer = ranks_of(hops[i].peer);
 		const struct diagnose_record *record =
-			diagnose_record_for(&job->ranks[hops[i].rank], hops[i].thread, &peer);
+			diagnose_record_for(&snapshot->ranks[hops[i].rank], hops[i].thread, &peer);
 		if (!record)
 			return 0;
 		calls |= diagnose_is_collective(&record->record) ? CYCLE_COLLECTIVE
@@ -391,14 +393,14 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 					       "root: compare what leads to these calls.");
 		break;
 	case DIAGNOSE_DIED:
-		diagnose_write_death_advice(writer, report->job, report->verdict->culprit);
+		diagnose_write_death_advice(writer, report->snapshot, report->verdict->culprit);
 		break;
 	case DIAGNOSE_LEFT:
 		write_left_advice(writer, report);
 		break;
 	case DIAGNOSE_DEADLOCK:
 		write_deadlock_advice(writer, report, hints);
-		diagnose_write_in_turn(writer, report->job, report->verdict);
+		diagnose_write_in_turn(writer, report->snapshot, report->verdict);
 		break;
 	case DIAGNOSE_STOPPED:
 		write_stopped_advice(writer, report);
@@ -428,8 +430,8 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 	struct diagnose_writer line;
 	struct ranks omitted = report->omitted;
 	for (int i = 0; i < report->count; i++) {
-		diagnose_writer_init(&line, report->job, text, sizeof(text));
-		write_line(&line, report->job, &report->lines[i]);
+		diagnose_writer_init(&line, report->snapshot, text, sizeof(text));
+		write_line(&line, report->snapshot, &report->lines[i]);
 		diagnose_write_ellipsis(&line);
 		if (writer->used + line.used + reserve + OMITTED_BYTES >= writer->bytes)
 			ranks_join(&omitted, &report->lines[i].ranks);
@@ -438,7 +440,7 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 	}
 	if (!ranks_any(&omitted))
 		return;
-	diagnose_writer_init(&line, report->job, text, sizeof(text));
+	diagnose_writer_init(&line, report->snapshot, text, sizeof(text));
 	diagnose_write(&line, "\n  ");
 	diagnose_write_ranks(&line, &omitted);
 	diagnose_write(&line, ": no room to tell");
@@ -446,20 +448,20 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 		diagnose_write(writer, "%s", text);
 }
 
-void diagnose_text(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
+void diagnose_text(const struct diagnose_snapshot *snapshot, const struct diagnose_verdict *verdict,
 		   char *out, size_t bytes)
 {
-	struct report report = {.job = job, .verdict = verdict};
+	struct report report = {.snapshot = snapshot, .verdict = verdict};
 	struct diagnose_writer writer, advice;
 	char text[LINE_BYTES];
-	diagnose_writer_init(&writer, job, out, bytes);
-	diagnose_write_headline(&writer, job, verdict);
+	diagnose_writer_init(&writer, snapshot, out, bytes);
+	diagnose_write_headline(&writer, snapshot, verdict);
 	diagnose_write_ellipsis(&writer);
 	if (writer.cut)
 		return;
 	add_ranks(&report);
-	diagnose_writer_init(&advice, job, text, sizeof(text));
-	unsigned hints = diagnose_write_hints(&advice, job, verdict);
+	diagnose_writer_init(&advice, snapshot, text, sizeof(text));
+	unsigned hints = diagnose_write_hints(&advice, snapshot, verdict);
 	write_advice(&advice, &report, hints);
 	if (writer.used + advice.used >= bytes)
 		return;

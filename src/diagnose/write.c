@@ -10,11 +10,11 @@
 
 #include "base/text.h"
 
-void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			  char *out, size_t bytes)
 {
-	*writer =
-		(struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0, .job = job};
+	*writer = (struct diagnose_writer){
+		.out = out, .bytes = bytes, .cut = bytes == 0, .snapshot = snapshot};
 	if (bytes)
 		out[0] = 0;
 }
@@ -152,7 +152,7 @@ void diagnose_write_name(struct diagnose_writer *writer, const struct trace_reco
 void diagnose_write_group(struct diagnose_writer *writer, uint32_t id)
 {
 	const struct ranks *members =
-		writer->job ? diagnose_members(writer->job, id) : writer->members;
+		writer->snapshot ? diagnose_members(writer->snapshot, id) : writer->members;
 	if (!members || !ranks_any(members))
 		return;
 	diagnose_write(writer, " of group %" PRIu32 " (", id);
@@ -193,13 +193,14 @@ void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose
 	diagnose_write_foreign(writer, rank->python);
 }
 
-void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_named_call(struct diagnose_writer *writer,
+			       const struct diagnose_snapshot *snapshot,
 			       const struct wait_slot_body *wait)
 {
 	diagnose_write_foreign(writer, wait->foreign[0] ? wait->foreign : "without a name");
-	if (wait->since_ns && wait->since_ns <= job->now_ns) {
+	if (wait->since_ns && wait->since_ns <= snapshot->now_ns) {
 		diagnose_write(writer, " for ");
-		diagnose_write_duration(writer, job->now_ns - wait->since_ns);
+		diagnose_write_duration(writer, snapshot->now_ns - wait->since_ns);
 	}
 }
 
@@ -238,7 +239,8 @@ static void write_thread(struct diagnose_writer *writer, const struct diagnose_r
 
 /* Names two threads: the one may be in its call because of the other, as when a free keeps a
  * driver's lock. */
-static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+static void write_foreign_call(struct diagnose_writer *writer,
+			       const struct diagnose_snapshot *snapshot,
 			       const struct diagnose_rank *rank)
 {
 	const struct diagnose_thread *longest = diagnose_foreign_call(rank);
@@ -246,43 +248,44 @@ static void write_foreign_call(struct diagnose_writer *writer, const struct diag
 	const struct diagnose_thread *second = find_second_call(rank, longest, &others);
 	write_thread(writer, rank, longest);
 	diagnose_write(writer, " has been in the foreign call ");
-	diagnose_write_named_call(writer, job, &longest->wait);
+	diagnose_write_named_call(writer, snapshot, &longest->wait);
 	if (second) {
 		diagnose_write(writer, others > 1 ? ", " : " and ");
 		write_thread(writer, rank, second);
 		diagnose_write(writer, " in ");
-		diagnose_write_named_call(writer, job, &second->wait);
+		diagnose_write_named_call(writer, snapshot, &second->wait);
 	}
 	if (others > 1)
 		diagnose_write(writer, ", and %" PRIu32 " more of its threads in such calls",
 			       others - 1);
 }
 
-void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_foreign_call(struct diagnose_writer *writer,
+				 const struct diagnose_snapshot *snapshot,
 				 const struct diagnose_rank *rank)
 {
 	if (!diagnose_foreign_call(rank))
 		return;
 	diagnose_write(writer, "; ");
-	write_foreign_call(writer, job, rank);
+	write_foreign_call(writer, snapshot, rank);
 }
 
-void diagnose_foreign_call_text(const struct diagnose_snapshot *job, int rank, char *out,
+void diagnose_foreign_call_text(const struct diagnose_snapshot *snapshot, int rank, char *out,
 				size_t bytes)
 {
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, job, out, bytes);
-	if (diagnose_foreign_call(&job->ranks[rank]))
-		write_foreign_call(&writer, job, &job->ranks[rank]);
+	diagnose_writer_init(&writer, snapshot, out, bytes);
+	if (diagnose_foreign_call(&snapshot->ranks[rank]))
+		write_foreign_call(&writer, snapshot, &snapshot->ranks[rank]);
 	diagnose_write_ellipsis(&writer);
 }
 
-void diagnose_named_call_text(const struct diagnose_snapshot *job,
+void diagnose_named_call_text(const struct diagnose_snapshot *snapshot,
 			      const struct wait_slot_body *wait, char *out, size_t bytes)
 {
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, job, out, bytes);
-	diagnose_write_named_call(&writer, job, wait);
+	diagnose_writer_init(&writer, snapshot, out, bytes);
+	diagnose_write_named_call(&writer, snapshot, wait);
 	diagnose_write_ellipsis(&writer);
 }
 
@@ -304,10 +307,11 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 }
 
 void diagnose_write_death_advice(struct diagnose_writer *writer,
-				 const struct diagnose_snapshot *job, int r)
+				 const struct diagnose_snapshot *snapshot, int r)
 {
 	static const struct diagnose_rank unknown;
-	const struct diagnose_rank *rank = r >= 0 && r < job->size ? &job->ranks[r] : &unknown;
+	const struct diagnose_rank *rank =
+		r >= 0 && r < snapshot->size ? &snapshot->ranks[r] : &unknown;
 	if (rank->signal == SIGKILL)
 		diagnose_write(writer, "\nSomebody killed it, or the kernel did for want of "
 				       "memory: see `dmesg` for \"Out of memory\".");
@@ -326,11 +330,11 @@ void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "its trace cannot be read");
 }
 
-static bool has_several_hosts(const struct diagnose_snapshot *job)
+static bool has_several_hosts(const struct diagnose_snapshot *snapshot)
 {
 	const char *first = "";
-	for (int r = 0; r < job->size; r++) {
-		const char *host = job->ranks[r].host;
+	for (int r = 0; r < snapshot->size; r++) {
+		const char *host = snapshot->ranks[r].host;
 		if (host[0] && first[0] && strcmp(host, first) != 0)
 			return true;
 		first = first[0] ? first : host;
@@ -338,39 +342,40 @@ static bool has_several_hosts(const struct diagnose_snapshot *job)
 	return false;
 }
 
-void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 int rank)
 {
-	if (rank >= 0 && rank < job->size && job->ranks[rank].host[0] && has_several_hosts(job))
-		diagnose_write(writer, " on host %s", job->ranks[rank].host);
+	if (rank >= 0 && rank < snapshot->size && snapshot->ranks[rank].host[0] &&
+	    has_several_hosts(snapshot))
+		diagnose_write(writer, " on host %s", snapshot->ranks[rank].host);
 }
 
-void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			 const struct ranks *ranks)
 {
 	const char *between = ranks_count(ranks) == 1 ? "pid " : "pids ";
 	int last = -1;
 	bool differ = false;
 	RANKS_EACH (r, ranks) {
-		if (last >= 0 && strcmp(job->ranks[last].host, job->ranks[r].host) != 0) {
-			diagnose_write_host(writer, job, last);
+		if (last >= 0 && strcmp(snapshot->ranks[last].host, snapshot->ranks[r].host) != 0) {
+			diagnose_write_host(writer, snapshot, last);
 			differ = true;
 		}
-		diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
+		diagnose_write(writer, "%s%d", between, snapshot->ranks[r].pid);
 		between = ", ";
 		last = r;
 	}
 	/* For ranks that are not seen the host has just been said. */
-	if (differ || (last >= 0 && !diagnose_is_far(&job->ranks[last])))
-		diagnose_write_host(writer, job, last);
+	if (differ || (last >= 0 && !diagnose_is_far(&snapshot->ranks[last])))
+		diagnose_write_host(writer, snapshot, last);
 	diagnose_write(writer, "; ");
 }
 
-void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *snapshot,
 			int rank)
 {
-	if (rank >= 0 && rank < job->size && job->ranks[rank].pid > 0)
-		diagnose_write(writer, "%d", job->ranks[rank].pid);
+	if (rank >= 0 && rank < snapshot->size && snapshot->ranks[rank].pid > 0)
+		diagnose_write(writer, "%d", snapshot->ranks[rank].pid);
 	else
 		diagnose_write(writer, "PID");
 }

@@ -155,21 +155,21 @@ bool failure_copy(const struct ls_group *group, struct hosts_failure *out)
 /* The operation that failed, and the send that a receive differs from, may be older than all
  * records that the snapshot has of their ranks: adds these two. */
 static void judge_failure(const struct world *world, const struct diagnose_hint *given,
-			  struct diagnose_snapshot *job, struct diagnose_verdict *out)
+			  struct diagnose_snapshot *snapshot, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
 	hint.serial = world->p2p.serial;
 	if (hint.record)
-		failure_add_record(world, hint.rank, (uint32_t)hint.record, job);
+		failure_add_record(world, hint.rank, (uint32_t)hint.record, snapshot);
 	if (hint.matched.known)
-		hint.matched.record =
-			failure_add_record(world, hint.peer, (uint32_t)hint.matched.record, job);
-	diagnose_judge(job, &hint, out);
+		hint.matched.record = failure_add_record(world, hint.peer,
+							 (uint32_t)hint.matched.record, snapshot);
+	diagnose_judge(snapshot, &hint, out);
 }
 
-/* Writes the report of a failure. job: NULL without memory. *verdict: its status is LS_OK if there
- * is none. */
-static void write_report(struct world *world, struct diagnose_snapshot *job,
+/* Writes the report of a failure. snapshot: NULL without memory. *verdict: its status is LS_OK if
+ * there is none. */
+static void write_report(struct world *world, struct diagnose_snapshot *snapshot,
 			 const struct diagnose_hint *hint, const uint32_t *groups,
 			 struct transport_report *out, struct diagnose_verdict *verdict)
 {
@@ -182,13 +182,13 @@ static void write_report(struct world *world, struct diagnose_snapshot *job,
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
 	*verdict = (struct diagnose_verdict){.status = LS_OK};
-	if (job)
-		judge_failure(world, hint, job, verdict);
+	if (snapshot)
+		judge_failure(world, hint, snapshot, verdict);
 	if (verdict->status != LS_OK) {
 		out->status = (uint32_t)verdict->status;
 		out->culprit = verdict->culprit;
 		out->operation = verdict->seq ? verdict->seq : hint->seq;
-		failure_report(world, job, verdict, out->text, sizeof out->text);
+		failure_report(world, snapshot, verdict, out->text, sizeof out->text);
 	}
 	/* What broke one rank's call, such as memory, breaks the group for all. */
 	if (ls_status_scope((ls_status)out->status) != LS_SCOPE_GROUP)
@@ -297,7 +297,7 @@ static void wake_all(struct world *world, const struct failure_cause_ref *refs, 
 
 /* The same report for each of these groups, but in each the operation is one of that group. */
 static void write_each(struct world *world, const struct failure_cause_ref *refs, int count,
-		       const struct diagnose_hint *hint, const struct diagnose_snapshot *job,
+		       const struct diagnose_hint *hint, const struct diagnose_snapshot *snapshot,
 		       const struct diagnose_verdict *verdict)
 {
 	const struct transport_report *first = report_of(world, &refs[0], world->rank);
@@ -305,7 +305,7 @@ static void write_each(struct world *world, const struct failure_cause_ref *refs
 		struct transport_report *report = report_of(world, &refs[i], world->rank);
 		uint64_t operation = verdict->status == LS_OK
 					     ? 0
-					     : diagnose_operation_in(job, verdict, refs[i].id);
+					     : diagnose_operation_in(snapshot, verdict, refs[i].id);
 		if (!operation && refs[i].id == hint->group)
 			operation = hint->seq;
 		*report = *first;
@@ -317,15 +317,15 @@ static void write_each(struct world *world, const struct failure_cause_ref *refs
  * it fails alone. */
 static void report_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
 			       int count, const uint32_t *groups, const struct diagnose_hint *hint,
-			       struct diagnose_snapshot *job)
+			       struct diagnose_snapshot *snapshot)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &refs[0], world->rank);
 	struct diagnose_verdict verdict;
 	bool published = false;
-	write_report(world, job, hint, groups, first, &verdict);
+	write_report(world, snapshot, hint, groups, first, &verdict);
 	/* before any cause counts: see failure_await_together */
-	write_each(world, refs, count, hint, job, &verdict);
+	write_each(world, refs, count, hint, snapshot, &verdict);
 	for (int i = 0; i < count; i++)
 		published |= publish_cause(world, &refs[i]);
 	/* Before a thread wakes and takes this core: if the job is killed then, the report would be
@@ -339,16 +339,16 @@ static void report_and_publish(struct ls_group *group, const struct failure_caus
 static void look_and_publish(struct ls_group *group, const struct failure_cause_ref *ref,
 			     const struct diagnose_hint *hint)
 {
-	struct diagnose_snapshot *job = NULL;
+	struct diagnose_snapshot *snapshot = NULL;
 	/* A verdict blames ranks on other hosts only if a snapshot of their hosts shows what they
 	 * do. */
 	if (group->team.host_count > 1 &&
 	    (hint->status == LS_TIMED_OUT || hint->status == LS_MISMATCH))
-		job = failure_far_request(group);
-	if (!job)
-		job = failure_collect(group->world, &(struct diagnose_closing){1, &ref->id});
-	report_and_publish(group, ref, 1, NULL, hint, job);
-	free(job);
+		snapshot = failure_far_request(group);
+	if (!snapshot)
+		snapshot = failure_collect(group->world, &(struct diagnose_closing){1, &ref->id});
+	report_and_publish(group, ref, 1, NULL, hint, snapshot);
+	free(snapshot);
 }
 
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective)
@@ -371,16 +371,16 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 {
 	struct world *world = group->world;
 	struct transport_report *report = calloc(1, sizeof *report);
-	struct diagnose_snapshot *job =
+	struct diagnose_snapshot *snapshot =
 		failure_collect(world, &(struct diagnose_closing){1, &group->id});
 	if (report) {
 		struct diagnose_verdict verdict;
-		write_report(world, job, hint, NULL, report, &verdict);
+		write_report(world, snapshot, hint, NULL, report, &verdict);
 		trace_report(&world->trace, group->id, (ls_status)report->status, report->culprit,
 			     report->operation, report->text);
 		message_report("LS-VERDICT", report->text);
 	}
-	free(job);
+	free(snapshot);
 	free(report);
 }
 
@@ -405,7 +405,7 @@ static bool is_outdated(struct ls_group *group, const struct failure_cause_ref *
  * others, except those of groups whose own cause another rank is finding at the moment. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_REPORT_GROUPS],
-		       const struct diagnose_hint *hint, struct diagnose_snapshot *job)
+		       const struct diagnose_hint *hint, struct diagnose_snapshot *snapshot)
 {
 	struct failure_cause_ref mine = failure_cause_ref_of(group),
 				 claimed[TRANSPORT_REPORT_GROUPS] = {mine};
@@ -422,7 +422,7 @@ void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *r
 		if (claimed_count == 0)
 			return;
 	}
-	report_and_publish(group, claimed, claimed_count, groups, hint, job);
+	report_and_publish(group, claimed, claimed_count, groups, hint, snapshot);
 }
 
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint)

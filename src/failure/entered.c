@@ -20,7 +20,7 @@ static unsigned area_of(const struct trace_view *trace, uint32_t id)
  * Reads the trace once more: the snapshot may be older than the entry, and then the area may be
  * another group's. */
 static void add_entered(const struct diagnose_source *source, const struct diagnose_group *known,
-			struct diagnose_snapshot *job)
+			struct diagnose_snapshot *snapshot)
 {
 	struct transport_entered entry;
 	struct engine_signature signature;
@@ -29,8 +29,8 @@ static void add_entered(const struct diagnose_source *source, const struct diagn
 	if (known->state == TRACE_GROUP_CLOSED || area == TRACE_GROUP_MAX)
 		return;
 	const struct trace_group *group = &source->trace->groups[area];
-	if (!transport_read_entered(source->segment, source->segment_bytes, job->size, area, seq,
-				    &entry) ||
+	if (!transport_read_entered(source->segment, source->segment_bytes, snapshot->size, area,
+				    seq, &entry) ||
 	    !engine_signature_read(entry.signature, (int)known->size, &signature) ||
 	    atomic_load_explicit(&group->entered, memory_order_acquire) >= seq ||
 	    atomic_load_explicit(&group->id, memory_order_acquire) != known->id)
@@ -45,19 +45,19 @@ static void add_entered(const struct diagnose_source *source, const struct diagn
 		.algorithm = signature.algorithm,
 		.peer = signature.root,
 	};
-	diagnose_add_entered(source, &record, job);
+	diagnose_add_entered(source, &record, snapshot);
 }
 
 void failure_add_entered(const struct diagnose_source *sources, int count,
-			 struct diagnose_snapshot *job)
+			 struct diagnose_snapshot *snapshot)
 {
 	for (int i = 0; i < count; i++) {
 		const struct diagnose_source *source = &sources[i];
 		if (!source->trace || !source->segment || source->rank < 0 ||
-		    source->rank >= job->size)
+		    source->rank >= snapshot->size)
 			continue;
-		const struct diagnose_rank *rank = &job->ranks[source->rank];
+		const struct diagnose_rank *rank = &snapshot->ranks[source->rank];
 		for (uint32_t g = 0; g < rank->group_count; g++)
-			add_entered(source, &rank->groups[g], job);
+			add_entered(source, &rank->groups[g], snapshot);
 	}
 }

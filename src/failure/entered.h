@@ -7,6 +7,6 @@
 
 /* Adds them to a snapshot that was made of these sources. Call before the snapshot is judged. */
 void failure_add_entered(const struct diagnose_source *sources, int count,
-			 struct diagnose_snapshot *job);
+			 struct diagnose_snapshot *snapshot);
 
 #endif

@@ -53,7 +53,7 @@ struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group);
 /* ---- together.c ---- */
 
 /* Fails every group in which a rank of the cycle waits, on all hosts. */
-void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *job,
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *snapshot,
 			    const struct diagnose_verdict *verdict,
 			    const struct diagnose_hint *hint);
 /* Fails the groups that a rank on another host says have failed. Does not block. */

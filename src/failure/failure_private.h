@@ -14,13 +14,13 @@ bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint
 /* Reports the failure of a group that all members have left. Its area may belong to another
  * group. */
 void failure_report_locally(struct ls_group *group, const struct diagnose_hint *hint);
-/* As failure_raise, for a cause that fails several groups, `group` among them. refs: of those
- * with members on this host; groups: the ids of all, as in struct transport_report. `job` proves
- * the cause: a later snapshot might find one of the threads between two waits. Fails none if one
- * of these groups has failed meanwhile: then there is no cycle any more. */
+/* As failure_raise, for a cause that fails several groups, `group` among them. refs: of those with
+ * members on this host; groups: the ids of all, as in struct transport_report. `snapshot` proves
+ * the cause: a later snapshot might find one of the threads between two waits. Fails none if one of
+ * these groups has failed meanwhile: then there is no cycle any more. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_REPORT_GROUPS],
-		       const struct diagnose_hint *hint, struct diagnose_snapshot *job);
+		       const struct diagnose_hint *hint, struct diagnose_snapshot *snapshot);
 /* As failure_raise, for ls_group_abort: does not wait for other ranks, and takes over no claim. The
  * first rank that publishes wins. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
@@ -105,24 +105,24 @@ struct diagnose_snapshot *failure_collect(const struct world *world,
 /* Adds the record of world rank `rank` whose index has these lowest bits. Returns that index; 0:
  * nothing was added. */
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
-			    struct diagnose_snapshot *job);
+			    struct diagnose_snapshot *snapshot);
 /* Where the collector finds each rank of the world. */
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources);
 /* Adds call sites of the ranks of this host. */
-void failure_add_sites(const struct world *world, struct diagnose_snapshot *job);
+void failure_add_sites(const struct world *world, struct diagnose_snapshot *snapshot);
 
 /* ---- report.c ---- */
 
-/* Writes the report about `job`, with call sites, and with the line of Python at which each rank is
- * that others wait for. To find these lines takes about 10 ms, and at most 300. */
-void failure_report(struct world *world, struct diagnose_snapshot *job,
+/* Writes the report about `snapshot`, with call sites, and with the line of Python at which each
+ * rank is that others wait for. To find these lines takes about 10 ms, and at most 300. */
+void failure_report(struct world *world, struct diagnose_snapshot *snapshot,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
 /* ---- python_line.c ---- */
 
-/* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are.
+/* If the verdict is that ranks are elsewhere: adds to `snapshot` at which line of Python they are.
  * Blocks for at most 300 ms. */
-void failure_add_python(struct world *world, struct diagnose_snapshot *job,
+void failure_add_python(struct world *world, struct diagnose_snapshot *snapshot,
 			const struct diagnose_verdict *verdict);
 
 /* ---- look.c ---- */

@@ -315,16 +315,16 @@ void failure_far_forget_told(struct failure_far *far, int size)
 	}
 }
 
-/* False: a block is no good, and neither is the job now. */
+/* False: a block is no good, and neither is the snapshot now. */
 static bool take_told(struct world *world, const struct ranks *delegates,
-		      struct diagnose_snapshot *job, struct diagnose_traffic *traffic)
+		      struct diagnose_snapshot *snapshot, struct diagnose_traffic *traffic)
 {
 	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
 	RANKS_EACH (q, delegates) {
 		struct failure_heard *heard = &world->watch.far->heard[q];
 		complete = complete &&
-			   diagnose_unpack(job, &here, heard->block, heard->bytes, traffic);
+			   diagnose_unpack(snapshot, &here, heard->block, heard->bytes, traffic);
 	}
 	return complete;
 }
@@ -332,7 +332,7 @@ static bool take_told(struct world *world, const struct ranks *delegates,
 /* Nothing is known of ranks whose hosts have not answered. So nothing is proved about them,
  * whatever is under way to or from them. */
 static void check_traffic(const struct world *world, const struct ranks *answered,
-			  struct diagnose_snapshot *job, struct diagnose_traffic *traffic)
+			  struct diagnose_snapshot *snapshot, struct diagnose_traffic *traffic)
 {
 	uint16_t hosts[RANKS_WORLD_MAX];
 	for (int q = 0; q < world->size; q++) {
@@ -340,7 +340,7 @@ static void check_traffic(const struct world *world, const struct ranks *answere
 		for (int r = 0; r < world->size; r++)
 			traffic[q].lost[r] |= !ranks_have(answered, q) || !ranks_have(answered, r);
 	}
-	diagnose_check_traffic(job, hosts, traffic);
+	diagnose_check_traffic(snapshot, hosts, traffic);
 }
 
 /* The ranks on the hosts of `delegates`, and on this host. */
@@ -393,20 +393,20 @@ struct diagnose_snapshot *failure_far_collect_some(struct world *world,
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t hosts = hosts_of(world, &delegates);
-	struct diagnose_snapshot *job = NULL;
+	struct diagnose_snapshot *snapshot = NULL;
 	failure_far_forget_told(far, world->size);
 	if (traffic)
-		job = look_twice(world, closing, &delegates, traffic, whole);
-	bool all = job && hosts_of(world, &delegates) == hosts;
+		snapshot = look_twice(world, closing, &delegates, traffic, whole);
+	bool all = snapshot && hosts_of(world, &delegates) == hosts;
 	*answered = ranks_of_hosts(world, &delegates);
-	if (job)
-		check_traffic(world, answered, job, traffic);
+	if (snapshot)
+		check_traffic(world, answered, snapshot, traffic);
 	far->failed = all ? 0 : far->failed + 1;
 	failure_far_forget_told(far, world->size);
 	free(traffic);
-	if (job && (all || !whole))
-		return job;
-	free(job);
+	if (snapshot && (all || !whole))
+		return snapshot;
+	free(snapshot);
 	return NULL;
 }
 

@@ -27,8 +27,8 @@ struct failure_request {
 	struct failure_request *next;
 	uint32_t group;         /* that the thread is about to close */
 	_Atomic int holders;    /* the thread and the watch; the last one frees the request */
-	_Atomic uint64_t given; /* 1: the watch has stored the job */
-	struct diagnose_snapshot *job;
+	_Atomic uint64_t given; /* 1: the watch has stored the snapshot */
+	struct diagnose_snapshot *snapshot;
 };
 
 enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };

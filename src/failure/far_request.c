@@ -13,7 +13,7 @@ static void drop_request(struct failure_request *request)
 {
 	if (atomic_fetch_sub(&request->holders, 1) > 1)
 		return;
-	free(request->job);
+	free(request->snapshot);
 	free(request);
 }
 
@@ -21,7 +21,7 @@ struct diagnose_snapshot *failure_far_request(struct ls_group *group)
 {
 	struct world *world = group->world;
 	struct failure_far *far = world->watch.far;
-	struct diagnose_snapshot *job = NULL;
+	struct diagnose_snapshot *snapshot = NULL;
 	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
 		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
 	struct failure_request *request = calloc(1, sizeof *request);
@@ -43,11 +43,11 @@ struct diagnose_snapshot *failure_far_request(struct ls_group *group)
 		status = wait_words(&group->quiet, &call, &peer);
 	while (status == LS_INTERRUPTED);
 	if (status == LS_OK) {
-		job = request->job;
-		request->job = NULL;
+		snapshot = request->snapshot;
+		request->snapshot = NULL;
 	} /* otherwise the caller makes do with its own host */
 	drop_request(request);
-	return job;
+	return snapshot;
 }
 
 static void serve_request(struct world *world, struct failure_request *request)
@@ -56,9 +56,9 @@ static void serve_request(struct world *world, struct failure_request *request)
 	struct ranks answered;
 	if (atomic_load(&request->holders) == 1)
 		return; /* the other thread waits no longer */
-	request->job = failure_far_collect(world, &closing);
-	if (!request->job) /* the rank that was asked may be stopped: this asks another one */
-		request->job = failure_far_collect_some(world, &closing, false, &answered);
+	request->snapshot = failure_far_collect(world, &closing);
+	if (!request->snapshot) /* the rank that was asked may be stopped: this asks another one */
+		request->snapshot = failure_far_collect_some(world, &closing, false, &answered);
 	wait_store(&request->given, 1);
 	wait_wake(world->waiter.bell);
 }

@@ -46,71 +46,73 @@ static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
 /* Whether this host reports the verdict: in a group over several hosts, that of the first rank that
  * waits. Ranks that are elsewhere, on other hosts, of which nothing is known are no reason for a
  * report, unless their host does not answer any more. */
-static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_snapshot *job,
+static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_snapshot *snapshot,
 			      const struct diagnose_verdict *verdict)
 {
 	const struct world *world = group->world;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < job->size && world->transport.peers[r].mirror && !job->ranks[r].known)
+		if (r < snapshot->size && world->transport.peers[r].mirror &&
+		    !snapshot->ranks[r].known)
 			return failure_far_is_unanswering(world->watch.far);
 	for (int q = 0; q < group->size; q++)
-		if (waits_in(&job->ranks[group->team.members[q].world], group->id))
+		if (waits_in(&snapshot->ranks[group->team.members[q].world], group->id))
 			return transport_is_here(&group->team, q);
 	return true;
 }
 
 /* What is reported once: an operation that waits; or a stopped rank, because a look at this host
  * alone sees other ranks wait for the stopped one than a look at all hosts. */
-static uint64_t report_key(const struct diagnose_snapshot *job,
+static uint64_t report_key(const struct diagnose_snapshot *snapshot,
 			   const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
 	if (verdict->cause != DIAGNOSE_STOPPED)
 		return verdict->seq;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < job->size && job->ranks[r].record_count)
-			key = mix_key(key, job->ranks[r].records[0].record.index);
+		if (r < snapshot->size && snapshot->ranks[r].record_count)
+			key = mix_key(key, snapshot->ranks[r].records[0].record.index);
 	return key;
 }
 
 /* One report for each cause, culprits and operation, whichever rank prints it. */
-static void report_once(struct ls_group *group, struct diagnose_snapshot *job,
+static void report_once(struct ls_group *group, struct diagnose_snapshot *snapshot,
 			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
-	uint64_t key = report_key(job, verdict) << 8 ^ (uint64_t)verdict->cause ^
+	uint64_t key = report_key(snapshot, verdict) << 8 ^ (uint64_t)verdict->cause ^
 		       (uint64_t)verdict->group << 48;
 	RANKS_EACH (r, &verdict->culprits)
 		key = mix_key(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
-	if (group->team.host_count > 1 && !is_to_be_reported(group, job, verdict))
+	if (group->team.host_count > 1 && !is_to_be_reported(group, snapshot, verdict))
 		return;
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
 	char text[DIAGNOSE_TEXT_BYTES];
-	failure_report(group->world, job, verdict, text, sizeof text);
+	failure_report(group->world, snapshot, verdict, text, sizeof text);
 	message_report("LS-WAITING", text);
 }
 
 /* Whether one of the ranks that are elsewhere can never continue. A rank that computes can. The
  * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
  * long as before. */
-static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *job,
+static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *snapshot,
 			     const struct diagnose_verdict *verdict, uint64_t waited_ms)
 {
 	struct world_watch *watch = &world->watch;
 	bool sleeps = false, awaits_mutex = false;
 	RANKS_EACH (r, &verdict->culprits)
-		sleeps |= r < job->size && job->ranks[r].process == DIAGNOSE_PROCESS_SLEEPING;
+		sleeps |= r < snapshot->size &&
+			  snapshot->ranks[r].process == DIAGNOSE_PROCESS_SLEEPING;
 	if (verdict->since_ns > watch->asked_ns) /* another wait */
 		watch->asked_ms = 0;
 	if (!sleeps || waited_ms < ASK_MS || waited_ms < 2 * watch->asked_ms)
 		return false;
 	watch->asked_ns = clock_now_ns();
 	watch->asked_ms = waited_ms;
-	failure_add_python(world, job, verdict);
+	failure_add_python(world, snapshot, verdict);
 	RANKS_EACH (r, &verdict->culprits)
-		awaits_mutex |= r < job->size && job->ranks[r].awaits_mutex;
+		awaits_mutex |= r < snapshot->size && snapshot->ranks[r].awaits_mutex;
 	return awaits_mutex;
 }
 
@@ -131,7 +133,7 @@ static bool note_stopped(struct ls_group *group, const struct diagnose_verdict *
 }
 
 /* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
-static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *job,
+static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *snapshot,
 			   const struct diagnose_verdict *verdict)
 {
 	struct world *world = group->world;
@@ -148,7 +150,7 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *job
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_DEADLOCK:
-		failure_raise_deadlock(group, job, verdict, &hint);
+		failure_raise_deadlock(group, snapshot, verdict, &hint);
 		return;
 	case DIAGNOSE_MISMATCH: /* only collectives differ; a member that is missing may decide */
 		status = failure_raise(group, &hint, true);
@@ -161,12 +163,12 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *job
 		return;
 	case DIAGNOSE_ELSEWHERE:
 		if (waited_ms >= world->settings.patience_ms ||
-		    any_awaits_mutex(world, job, verdict, waited_ms))
-			report_once(group, job, verdict);
+		    any_awaits_mutex(world, snapshot, verdict, waited_ms))
+			report_once(group, snapshot, verdict);
 		return;
 	case DIAGNOSE_STOPPED: /* a rank that goes on within half a second is not worth a line */
 		if (still_stopped && waited_ms >= STOPPED_MS)
-			report_once(group, job, verdict);
+			report_once(group, snapshot, verdict);
 		return;
 	default:
 		return;
@@ -217,19 +219,19 @@ void failure_look(struct world *world)
 	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_unlooked(groups, count);
-	struct diagnose_snapshot *job = NULL;
+	struct diagnose_snapshot *snapshot = NULL;
 	if (spans_hosts(groups, count))
-		job = failure_far_collect(world, NULL);
-	if (count > 0 && !job)
-		job = failure_collect(world, NULL);
+		snapshot = failure_far_collect(world, NULL);
+	if (count > 0 && !snapshot)
+		snapshot = failure_collect(world, NULL);
 	for (int i = 0; i < count; i++) {
 		struct diagnose_hint focus = {.status = LS_OK, .group = groups[i]->id};
 		struct diagnose_verdict verdict;
-		if (job) {
-			diagnose_judge(job, &focus, &verdict);
-			act_on_verdict(groups[i], job, &verdict);
+		if (snapshot) {
+			diagnose_judge(snapshot, &focus, &verdict);
+			act_on_verdict(groups[i], snapshot, &verdict);
 		}
 		world_release(groups[i]);
 	}
-	free(job);
+	free(snapshot);
 }

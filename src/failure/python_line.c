@@ -43,7 +43,8 @@ static bool is_thread(const struct diagnose_record *record)
 	return record && record->record.tid > 0 && record->record.tid <= INT32_MAX;
 }
 
-int failure_python_words(const struct diagnose_source *sources, const struct diagnose_snapshot *job,
+int failure_python_words(const struct diagnose_source *sources,
+			 const struct diagnose_snapshot *snapshot,
 			 const struct diagnose_verdict *verdict, struct failure_command *command)
 {
 	int count = 3;
@@ -52,10 +53,10 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return 0;
 	RANKS_EACH (r, &verdict->culprits) {
-		if (r >= job->size || count == HELPER_WORD_MAX)
+		if (r >= snapshot->size || count == HELPER_WORD_MAX)
 			break;
-		const struct diagnose_rank *rank = &job->ranks[r];
-		const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
+		const struct diagnose_record *last = diagnose_part_of(snapshot, verdict, r).record;
 		if (!diagnose_may_look_into(&sources[r], rank) || rank->pid == getpid())
 			continue;
 		snprintf(command->words[count++], HELPER_WORD_BYTES, "%d:%u", rank->pid,
@@ -108,7 +109,7 @@ static bool is_there(const struct world *world, int r)
 	return syscall(SYS_pidfd_send_signal, world->watch.pid_fds[r], 0, NULL, 0) == 0;
 }
 
-void failure_add_python(struct world *world, struct diagnose_snapshot *job,
+void failure_add_python(struct world *world, struct diagnose_snapshot *snapshot,
 			const struct diagnose_verdict *verdict)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
@@ -117,10 +118,10 @@ void failure_add_python(struct world *world, struct diagnose_snapshot *job,
 	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command))
 		return;
 	failure_fill_sources(world, sources);
-	if (failure_python_words(sources, job, verdict, &command) == 0)
+	if (failure_python_words(sources, snapshot, verdict, &command) == 0)
 		return;
 	ask_program(world, &command, answer, sizeof answer);
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < world->size && is_there(world, r))
-			failure_python_take(answer, &job->ranks[r]);
+			failure_python_take(answer, &snapshot->ranks[r]);
 }

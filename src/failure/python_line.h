@@ -20,7 +20,8 @@ enum {
 /* Writes command->words: of each rank that is elsewhere the process, and the thread that made the
  * call after which it is elsewhere. sources[r]: of rank r. Returns how many ranks there are; 0:
  * none is, or none may be looked into. */
-int failure_python_words(const struct diagnose_source *sources, const struct diagnose_snapshot *job,
+int failure_python_words(const struct diagnose_source *sources,
+			 const struct diagnose_snapshot *snapshot,
 			 const struct diagnose_verdict *verdict, struct failure_command *command);
 /* Copies what the answer says about the process of this rank to rank->python and awaits_mutex. Only
  * for a process that still has its number: then it had it when it was read. */

@@ -118,26 +118,26 @@ static struct failure_shown head_of(const struct world *world, enum transport_qu
 
 static struct diagnose_snapshot *look_at_hosts(struct world *world, struct ranks *answered)
 {
-	struct diagnose_snapshot *job = failure_far_collect_some(world, NULL, false, answered);
+	struct diagnose_snapshot *snapshot = failure_far_collect_some(world, NULL, false, answered);
 	for (int i = 1; i < TRIES && failure_far_may_try_again(world, answered); i++) {
-		free(job);
-		job = failure_far_collect_some(world, NULL, false, answered);
+		free(snapshot);
+		snapshot = failure_far_collect_some(world, NULL, false, answered);
 	}
-	return job;
+	return snapshot;
 }
 
 static void show_job(struct world *world, uint64_t number)
 {
 	struct ranks answered, all = ranks_below(world->size);
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
-	struct diagnose_snapshot *job = look_at_hosts(world, &answered);
+	struct diagnose_snapshot *snapshot = look_at_hosts(world, &answered);
 	void *block = NULL, *memory;
 	size_t bytes = 0;
-	if (job && traffic) {
-		failure_add_sites(world, job);
-		block = diagnose_pack(job, &all, traffic, &bytes);
+	if (snapshot && traffic) {
+		failure_add_sites(world, snapshot);
+		block = diagnose_pack(snapshot, &all, traffic, &bytes);
 	}
-	free(job);
+	free(snapshot);
 	free(traffic);
 	struct failure_shown head = head_of(world, TRANSPORT_QUESTION_JOB, number, &answered);
 	head.block = (struct failure_shown_part){.offset = sizeof head, .bytes = bytes};

@@ -42,10 +42,10 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 
 /* A parent may have fetched how a process ended after the kernel was asked, and before /proc was
  * read. */
-static void add_ends(const struct world *world, struct diagnose_snapshot *job)
+static void add_ends(const struct world *world, struct diagnose_snapshot *snapshot)
 {
 	for (int q = 0; q < world->size; q++) {
-		struct diagnose_rank *rank = &job->ranks[q];
+		struct diagnose_rank *rank = &snapshot->ranks[q];
 		struct diagnose_source end;
 		if (rank->process != DIAGNOSE_PROCESS_DEAD || rank->signal != -1 ||
 		    rank->exit_code != -1 || !diagnose_read_exit(world->watch.pid_fds[q], &end))
@@ -59,32 +59,32 @@ struct diagnose_snapshot *failure_collect(const struct world *world,
 					  const struct diagnose_closing *closing)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
-	/* The collector clears what it needs of the job, which is little of 95 KB for each rank.
-	 * After some large blocks calloc would clear all of it. */
-	struct diagnose_snapshot *job = malloc(diagnose_snapshot_bytes(world->size));
-	if (!job)
+	/* The collector clears what it needs of the snapshot, which is little of 95 KB for each
+	 * rank. After some large blocks calloc would clear all of it. */
+	struct diagnose_snapshot *snapshot = malloc(diagnose_snapshot_bytes(world->size));
+	if (!snapshot)
 		return NULL;
-	job->size = world->size;
+	snapshot->size = world->size;
 	failure_fill_sources(world, sources);
-	diagnose_collect(sources, world->size, closing, job);
-	add_ends(world, job);
-	failure_add_entered(sources, world->size, job);
-	return job;
+	diagnose_collect(sources, world->size, closing, snapshot);
+	add_ends(world, snapshot);
+	failure_add_entered(sources, world->size, snapshot);
+	return snapshot;
 }
 
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
-			    struct diagnose_snapshot *job)
+			    struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	if (rank < 0 || rank >= world->size)
 		return 0;
 	failure_fill_sources(world, sources);
-	return diagnose_add_record(&sources[rank], low, job);
+	return diagnose_add_record(&sources[rank], low, snapshot);
 }
 
-void failure_add_sites(const struct world *world, struct diagnose_snapshot *job)
+void failure_add_sites(const struct world *world, struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	failure_fill_sources(world, sources);
-	diagnose_add_sites(sources, world->size, job);
+	diagnose_add_sites(sources, world->size, snapshot);
 }

@@ -19,18 +19,21 @@
 static pid_t unfetched; /* 0: none */
 
 void __real_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot);
 void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot);
 
 /* It runs after the kernel was asked about the process, and reads /proc. */
 void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job)
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot)
 {
 	if (unfetched)
 		assert_int_equal(waitpid(unfetched, NULL, 0), unfetched);
 	unfetched = 0;
-	__real_diagnose_collect(sources, count, closing, job);
+	__real_diagnose_collect(sources, count, closing, snapshot);
 }
 
 static pid_t start(bool kills)
@@ -61,15 +64,15 @@ static void test_fetched_meanwhile(void **state)
 		assert_true(fd >= 0);
 		world->watch.pid_fds[0] = fd;
 		assert_int_equal(waitid(P_PID, (id_t)unfetched, &info, WEXITED | WNOWAIT), 0);
-		struct diagnose_snapshot *job = failure_collect(world, NULL);
-		assert_non_null(job);
-		assert_int_equal(job->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
+		struct diagnose_snapshot *snapshot = failure_collect(world, NULL);
+		assert_non_null(snapshot);
+		assert_int_equal(snapshot->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
 		if (diagnose_read_exit(fd, &told)) { /* Linux 6.15 and newer */
-			assert_int_equal(job->ranks[0].signal, kills ? SIGKILL : 0);
-			assert_int_equal(job->ranks[0].exit_code, kills ? -1 : 7);
+			assert_int_equal(snapshot->ranks[0].signal, kills ? SIGKILL : 0);
+			assert_int_equal(snapshot->ranks[0].exit_code, kills ? -1 : 7);
 		}
 		close(fd);
-		free(job);
+		free(snapshot);
 		free(world);
 	}
 }
@@ -93,11 +96,11 @@ static void test_left_on_another_host(void **state)
 		struct diagnose_source sources[1];
 		failure_fill_sources(world, sources);
 		assert_int_equal(sources[0].left, left);
-		struct diagnose_snapshot *job = failure_collect(world, NULL);
-		assert_non_null(job);
-		assert_int_equal(job->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
-		assert_int_equal(job->ranks[0].left, left);
-		free(job);
+		struct diagnose_snapshot *snapshot = failure_collect(world, NULL);
+		assert_non_null(snapshot);
+		assert_int_equal(snapshot->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
+		assert_int_equal(snapshot->ranks[0].left, left);
+		free(snapshot);
 		wait_store(&transport_peer_area(&world->transport, &far, 0)->times_closed, 1);
 	}
 	free(world);

@@ -54,11 +54,11 @@ static int add_group(uint32_t *groups, int count, uint32_t id)
 /* All groups in which a rank of the cycle waits: such a rank can never continue. Also those of
  * operations for which only a stream waits: a call that has failed returns when its device is done
  * with it, and so not before these fail. */
-static int find_groups(const struct diagnose_snapshot *job, const struct ranks *cycle,
+static int find_groups(const struct diagnose_snapshot *snapshot, const struct ranks *cycle,
 		       uint32_t *groups, int count)
 {
 	RANKS_EACH (r, cycle) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct diagnose_thread *thread = &rank->threads[i];
 			const struct wait_slot_body *wait = &thread->wait;
@@ -88,15 +88,15 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 			(void)hosts_tell_failed(&world->transport, r, &failure);
 }
 
-void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *job,
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *snapshot,
 			    const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
 	struct failure_cause_ref refs[TRANSPORT_REPORT_GROUPS];
 	uint32_t groups[TRANSPORT_REPORT_GROUPS] = {group->id};
-	int ref_count = 0, count = find_groups(job, &verdict->culprits, groups, 1);
+	int ref_count = 0, count = find_groups(snapshot, &verdict->culprits, groups, 1);
 	for (int i = 0; i < count; i++)
 		ref_count += failure_find_cause_ref(group->world, groups[i], &refs[ref_count]);
-	failure_raise_all(group, refs, ref_count, groups, hint, job);
+	failure_raise_all(group, refs, ref_count, groups, hint, snapshot);
 	tell_others(group, &verdict->culprits);
 }
 

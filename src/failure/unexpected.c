@@ -29,10 +29,10 @@ static bool is_needed_by(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-static bool is_needed(const struct diagnose_snapshot *job, uint32_t group)
+static bool is_needed(const struct diagnose_snapshot *snapshot, uint32_t group)
 {
-	for (int r = 0; r < job->size; r++)
-		if (is_needed_by(&job->ranks[r], group))
+	for (int r = 0; r < snapshot->size; r++)
+		if (is_needed_by(&snapshot->ranks[r], group))
 			return true;
 	return false;
 }
@@ -62,14 +62,14 @@ static void find_send(const struct trace_view *trace, uint32_t record,
 }
 
 static void add_from(const struct diagnose_source *owner, const struct diagnose_source *source,
-		     int area, int member, uint32_t group, struct diagnose_snapshot *job)
+		     int area, int member, uint32_t group, struct diagnose_snapshot *snapshot)
 {
 	struct transport_unexpected unexpected[EACH];
 	int total;
-	int count = transport_unexpected(owner->segment, owner->segment_bytes, job->size,
+	int count = transport_unexpected(owner->segment, owner->segment_bytes, snapshot->size,
 					 (unsigned)area, member, unexpected, EACH, &total);
-	for (int i = 0; i < count && job->message_count < DIAGNOSE_MESSAGE_MAX; i++) {
-		struct diagnose_message *message = &job->messages[job->message_count++];
+	for (int i = 0; i < count && snapshot->message_count < DIAGNOSE_MESSAGE_MAX; i++) {
+		struct diagnose_message *message = &snapshot->messages[snapshot->message_count++];
 		*message = (struct diagnose_message){.group = group,
 						     .from = source->rank,
 						     .to = owner->rank,
@@ -94,7 +94,7 @@ static const struct diagnose_source *find_source(const struct diagnose_source *s
 
 static void add_messages(const struct diagnose_source *sources, int count,
 			 const struct diagnose_source *owner, int area,
-			 struct diagnose_snapshot *job)
+			 struct diagnose_snapshot *snapshot)
 {
 	const struct trace_group *group = &owner->trace->groups[area];
 	uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
@@ -103,29 +103,30 @@ static void add_messages(const struct diagnose_source *sources, int count,
 	for (uint32_t q = 0; q < size; q++) {
 		const struct diagnose_source *source = find_source(sources, count, members[q]);
 		if (source)
-			add_from(owner, source, area, (int)q, id, job);
+			add_from(owner, source, area, (int)q, id, snapshot);
 	}
 }
 
 /* First the messages of the groups in which ranks wait, then those of other groups to ranks that
  * wait for messages. */
 void failure_add_unexpected(const struct diagnose_source *sources, int count,
-			    struct diagnose_snapshot *job)
+			    struct diagnose_snapshot *snapshot)
 {
-	job->message_count = 0;
+	snapshot->message_count = 0;
 	for (int turn = 0; turn < 2 * count; turn++) {
 		const struct diagnose_source *owner = &sources[turn % count];
 		bool needed = turn < count;
 		if (!owner->trace || !owner->segment || owner->rank < 0 ||
-		    owner->rank >= job->size || (!needed && !may_receive(&job->ranks[owner->rank])))
+		    owner->rank >= snapshot->size ||
+		    (!needed && !may_receive(&snapshot->ranks[owner->rank])))
 			continue;
 		for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 			const struct trace_group *group = &owner->trace->groups[i];
 			uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
 			bool open = atomic_load_explicit(&group->state, memory_order_acquire) !=
 				    TRACE_GROUP_CLOSED;
-			if (id != 0 && (needed || open) && is_needed(job, id) == needed)
-				add_messages(sources, count, owner, i, job);
+			if (id != 0 && (needed || open) && is_needed(snapshot, id) == needed)
+				add_messages(sources, count, owner, i, snapshot);
 		}
 	}
 }

@@ -9,6 +9,6 @@
  * Looks up call sites, so only once something is to be reported; not for two threads at once
  * (trace_site). */
 void failure_add_unexpected(const struct diagnose_source *sources, int count,
-			    struct diagnose_snapshot *job);
+			    struct diagnose_snapshot *snapshot);
 
 #endif

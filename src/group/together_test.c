@@ -16,7 +16,7 @@ enum { IN_WORLD = 7, IN_OTHER = 3 }; /* numbers of the operations that wait */
 
 struct cycle {
 	ls_group *world, *other;
-	struct diagnose_snapshot *job;
+	struct diagnose_snapshot *snapshot;
 	struct diagnose_verdict verdict;
 };
 
@@ -43,14 +43,14 @@ static void add_wait(struct diagnose_rank *rank, uint32_t group, uint64_t number
 static struct cycle open_cycle(void)
 {
 	struct ls_group_options options = {.size = sizeof options, .world_size = 1};
-	struct cycle cycle = {.job = diagnose_snapshot_new(1)};
-	assert_non_null(cycle.job);
+	struct cycle cycle = {.snapshot = diagnose_snapshot_new(1)};
+	assert_non_null(cycle.snapshot);
 	assert_int_equal(ls_group_open(&options, &cycle.world), LS_OK);
 	assert_int_equal(ls_group_split(cycle.world, 0, 0, &cycle.other), LS_OK);
-	cycle.job->ranks[0].known = true;
-	add_wait(&cycle.job->ranks[0], cycle.other->id, IN_OTHER);
-	add_wait(&cycle.job->ranks[0], cycle.world->id, IN_WORLD);
-	diagnose_judge(cycle.job, NULL, &cycle.verdict);
+	cycle.snapshot->ranks[0].known = true;
+	add_wait(&cycle.snapshot->ranks[0], cycle.other->id, IN_OTHER);
+	add_wait(&cycle.snapshot->ranks[0], cycle.world->id, IN_WORLD);
+	diagnose_judge(cycle.snapshot, NULL, &cycle.verdict);
 	assert_int_equal(cycle.verdict.status, LS_DEADLOCK);
 	return cycle;
 }
@@ -59,7 +59,7 @@ static void close_cycle(struct cycle *cycle)
 {
 	ls_group_close(cycle->other);
 	ls_group_close(cycle->world);
-	free(cycle->job);
+	free(cycle->snapshot);
 }
 
 /* As the watch does after a look at `group`. */
@@ -70,7 +70,7 @@ static void raise_in(const struct cycle *cycle, ls_group *group)
 				     .peer = verdict->culprit,
 				     .group = group->id,
 				     .seq = verdict->group == group->id ? verdict->seq : 0};
-	failure_raise_deadlock(group, cycle->job, verdict, &hint);
+	failure_raise_deadlock(group, cycle->snapshot, verdict, &hint);
 }
 
 static void fails_with(const ls_group *group, ls_status status, uint64_t operation)

@@ -236,23 +236,24 @@ struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
 	struct failure_shown *shown =
 		ask_for(hosts, view, TRANSPORT_QUESTION_JOB, &hosts->waited_ms);
 	struct diagnose_traffic *traffic = calloc((size_t)view->size, sizeof *traffic);
-	struct diagnose_snapshot *job = shown && traffic ? diagnose_snapshot_new(view->size) : NULL;
+	struct diagnose_snapshot *snapshot =
+		shown && traffic ? diagnose_snapshot_new(view->size) : NULL;
 	const struct ranks none = {{0}};
-	if (job) {
-		job->job = view->job;
+	if (snapshot) {
+		snapshot->job = view->job;
 		if (!is_inside(&shown->block, shown->bytes) ||
-		    !diagnose_unpack(job, &none, (const char *)shown + shown->block.offset,
+		    !diagnose_unpack(snapshot, &none, (const char *)shown + shown->block.offset,
 				     shown->block.bytes, traffic)) {
-			free(job);
-			job = NULL;
+			free(snapshot);
+			snapshot = NULL;
 		}
 	}
-	hosts->has_told = job != NULL;
+	hosts->has_told = snapshot != NULL;
 	hosts->answered =
-		job ? ranks_of_words(shown->answered, RANKS_WORLD_WORDS) : (struct ranks){{0}};
+		snapshot ? ranks_of_words(shown->answered, RANKS_WORLD_WORDS) : (struct ranks){{0}};
 	free(traffic);
 	free(shown);
-	return job;
+	return snapshot;
 }
 
 /* By how much the offset that was known at at_ns may be wrong by now. */

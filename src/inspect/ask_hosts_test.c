@@ -136,22 +136,22 @@ static void *behind(struct hosts_fixture *fixture)
 }
 
 /* An answer with both ranks. */
-static void fill_job(struct hosts_fixture *fixture)
+static void fill_snapshot(struct hosts_fixture *fixture)
 {
-	struct diagnose_snapshot *job = diagnose_snapshot_new(SIZE);
+	struct diagnose_snapshot *snapshot = diagnose_snapshot_new(SIZE);
 	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct ranks all = ranks_below(SIZE);
 	size_t bytes;
-	assert_true(job && traffic);
-	job->job = fixture->job;
-	job->now_ns = clock_now_ns();
+	assert_true(snapshot && traffic);
+	snapshot->job = fixture->job;
+	snapshot->now_ns = clock_now_ns();
 	for (int r = 0; r < SIZE; r++) {
-		job->ranks[r].rank = r;
-		job->ranks[r].known = true;
-		job->ranks[r].pid = 100 + r;
-		job->ranks[r].signal = job->ranks[r].exit_code = -1;
+		snapshot->ranks[r].rank = r;
+		snapshot->ranks[r].known = true;
+		snapshot->ranks[r].pid = 100 + r;
+		snapshot->ranks[r].signal = snapshot->ranks[r].exit_code = -1;
 	}
-	void *block = diagnose_pack(job, &all, traffic, &bytes);
+	void *block = diagnose_pack(snapshot, &all, traffic, &bytes);
 	assert_non_null(block);
 	fill_head(fixture, TRANSPORT_QUESTION_JOB, bytes);
 	memcpy(behind(fixture), block, bytes);
@@ -160,17 +160,17 @@ static void fill_job(struct hosts_fixture *fixture)
 		.bytes = bytes};
 	free(block);
 	free(traffic);
-	free(job);
+	free(snapshot);
 }
 
 static bool is_taken(struct hosts_fixture *fixture)
 {
-	struct diagnose_snapshot *job = inspect_hosts_ask(fixture->hosts, fixture->view);
-	bool taken = job != NULL;
+	struct diagnose_snapshot *snapshot = inspect_hosts_ask(fixture->hosts, fixture->view);
+	bool taken = snapshot != NULL;
 	assert_int_equal(fixture->hosts->has_told, taken);
 	if (taken)
-		assert_true(job->ranks[FAR].known && job->ranks[FAR].pid == 100 + FAR);
-	free(job);
+		assert_true(snapshot->ranks[FAR].known && snapshot->ranks[FAR].pid == 100 + FAR);
+	free(snapshot);
 	return taken;
 }
 
@@ -179,7 +179,7 @@ static void test_an_answer(void **state)
 	struct hosts_fixture *fixture = *state;
 	uint64_t asked = atomic_load(&fixture->transport.segment->agent.asked[0]);
 	assert_false(is_taken(fixture)); /* there is none */
-	fill_job(fixture);
+	fill_snapshot(fixture);
 	publish(fixture, fixture->room, all_seals);
 	assert_true(is_taken(fixture));
 	assert_int_equal(fixture->hosts->answered.words[0], 3);
@@ -192,7 +192,7 @@ static void test_an_answer(void **state)
 static void test_damaged(void **state)
 {
 	struct hosts_fixture *fixture = *state;
-	fill_job(fixture);
+	fill_snapshot(fixture);
 	struct failure_shown good = *fixture->shown;
 	struct failure_shown *shown = fixture->shown;
 	publish(fixture, fixture->room - 1, all_seals); /* its end is missing */

@@ -23,12 +23,12 @@ void inspect_memory_take(const struct inspect_view *view, const struct inspect_r
 				trace_read_memory(&view->ranks[i].trace, &out->ranks[i]);
 }
 
-void inspect_memory_of_file(const struct inspect_snapshot *snapshot, struct inspect_memory *out)
+void inspect_memory_of_file(const struct inspect_saved *saved, struct inspect_memory *out)
 {
-	*out = (struct inspect_memory){.report = &snapshot->report, .snapshot = snapshot};
-	for (int i = 0; i < snapshot->report.job->size; i++)
-		if (snapshot->traces[i].header)
-			out->has_device[i] = trace_read_memory(&snapshot->traces[i], &out->ranks[i]);
+	*out = (struct inspect_memory){.report = &saved->report, .saved = saved};
+	for (int i = 0; i < saved->report.snapshot->size; i++)
+		if (saved->traces[i].header)
+			out->has_device[i] = trace_read_memory(&saved->traces[i], &out->ranks[i]);
 }
 
 /* ---- text ---- */
@@ -54,14 +54,14 @@ static void put_row(FILE *out, const char *rank, const char *device, const uint6
 
 static void print_table(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_snapshot *job = memory->report->job;
+	const struct diagnose_snapshot *snapshot = memory->report->snapshot;
 	uint64_t sums[SUMMED] = {0};
 	int count = 0;
 
 	fputs("  rank device     in use    cached   largest on streams   put off  reserved "
 	      "peak in use peak reserved  process\n",
 	      out);
-	for (int i = 0; i < job->size; i++) {
+	for (int i = 0; i < snapshot->size; i++) {
 		const struct trace_memory_seen *seen = &memory->ranks[i];
 		const uint64_t bytes[COLUMNS] = {
 			seen->live,    seen->cached,   seen->largest_cached, seen->pending,
@@ -71,7 +71,7 @@ static void print_table(FILE *out, const struct inspect_memory *memory)
 			continue;
 		snprintf(rank, sizeof rank, "%d", i);
 		put_row(out, rank, seen->name, bytes, false);
-		inspect_process_text(&job->ranks[i], process, sizeof process);
+		inspect_process_text(&snapshot->ranks[i], process, sizeof process);
 		fprintf(out, "  %s\n", process);
 		for (int j = 0; j < SUMMED; j++)
 			if (__builtin_add_overflow(sums[j], bytes[j], &sums[j]))
@@ -98,7 +98,7 @@ static void print_notes(FILE *out, const struct inspect_memory *memory, int rank
 			"  rank %d: the figures do not fit together, as they were read in the middle "
 			"of a call; look again\n",
 			rank);
-	diagnose_foreign_call_text(memory->report->job, rank, call, sizeof call);
+	diagnose_foreign_call_text(memory->report->snapshot, rank, call, sizeof call);
 	if (call[0]) {
 		fprintf(out, "  rank %d: ", rank);
 		print_safely(out, call, 0);
@@ -119,16 +119,16 @@ static void print_without(FILE *out, const struct ranks *ranks, const char *one,
 
 void inspect_memory_print(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_snapshot *job = memory->report->job;
+	const struct diagnose_snapshot *snapshot = memory->report->snapshot;
 	struct ranks without = {{0}}, unknown = {{0}};
 
-	for (int i = 0; i < job->size; i++)
+	for (int i = 0; i < snapshot->size; i++)
 		if (!memory->has_device[i])
-			ranks_add(job->ranks[i].known ? &without : &unknown, i);
-	inspect_print_head(out, job, memory->snapshot);
-	if (ranks_count(&without) + ranks_count(&unknown) < job->size)
+			ranks_add(snapshot->ranks[i].known ? &without : &unknown, i);
+	inspect_print_head(out, snapshot, memory->saved);
+	if (ranks_count(&without) + ranks_count(&unknown) < snapshot->size)
 		print_table(out, memory);
-	for (int i = 0; i < job->size; i++)
+	for (int i = 0; i < snapshot->size; i++)
 		if (memory->has_device[i])
 			print_notes(out, memory, i);
 	print_without(out, &without, "has no device", "have no device");
@@ -159,8 +159,8 @@ static void put_figures(struct print_json *json, const struct trace_memory_seen 
 
 static void put_rank(struct print_json *json, const struct inspect_memory *memory, int number)
 {
-	const struct diagnose_snapshot *job = memory->report->job;
-	const struct diagnose_rank *rank = &job->ranks[number];
+	const struct diagnose_snapshot *snapshot = memory->report->snapshot;
+	const struct diagnose_rank *rank = &snapshot->ranks[number];
 
 	print_json_open(json, NULL, '{');
 	print_json_number(json, "rank", number);
@@ -175,23 +175,23 @@ static void put_rank(struct print_json *json, const struct inspect_memory *memor
 		print_json_null(json, "device");
 		print_json_null(json, "memory");
 	}
-	inspect_foreign_calls_json(json, job, rank);
+	inspect_foreign_calls_json(json, snapshot, rank);
 	print_json_close(json, '}');
 }
 
 void inspect_memory_json(struct print_json *json, const struct inspect_memory *memory)
 {
-	const struct diagnose_snapshot *job = memory->report->job;
+	const struct diagnose_snapshot *snapshot = memory->report->snapshot;
 	char id[32];
 
-	snprintf(id, sizeof id, "%016" PRIx64, job->job);
+	snprintf(id, sizeof id, "%016" PRIx64, snapshot->job);
 	print_json_open(json, NULL, '{');
 	print_json_string(json, "job", id);
-	print_json_bool(json, "running", !memory->snapshot && inspect_is_running(job));
-	print_json_string(json, "source", memory->snapshot ? "snapshot" : "memory");
-	print_json_number(json, "size", job->size);
+	print_json_bool(json, "running", !memory->saved && inspect_is_running(snapshot));
+	print_json_string(json, "source", memory->saved ? "snapshot" : "memory");
+	print_json_number(json, "size", snapshot->size);
 	print_json_open(json, "ranks", '[');
-	for (int i = 0; i < job->size; i++)
+	for (int i = 0; i < snapshot->size; i++)
 		put_rank(json, memory, i);
 	print_json_close(json, ']');
 	print_json_close(json, '}');

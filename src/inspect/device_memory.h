@@ -10,8 +10,8 @@
 #include "print/print.h"
 
 struct inspect_memory {
-	const struct inspect_report *report;     /* of the same moment */
-	const struct inspect_snapshot *snapshot; /* NULL: it was read just now */
+	const struct inspect_report *report; /* of the same moment */
+	const struct inspect_saved *saved;   /* NULL: it was read just now */
 	bool has_device[INSPECT_RANK_MAX];
 	struct trace_memory_seen ranks[INSPECT_RANK_MAX]; /* of ranks that have a device */
 };
@@ -19,7 +19,7 @@ struct inspect_memory {
 /* Reads it from a job in memory, or from a file. The report, and the snapshot, must stay. */
 void inspect_memory_take(const struct inspect_view *view, const struct inspect_report *report,
 			 struct inspect_memory *out);
-void inspect_memory_of_file(const struct inspect_snapshot *snapshot, struct inspect_memory *out);
+void inspect_memory_of_file(const struct inspect_saved *saved, struct inspect_memory *out);
 
 /* A table for people; one object for programs. */
 void inspect_memory_print(FILE *out, const struct inspect_memory *memory);

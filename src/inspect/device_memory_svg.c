@@ -134,7 +134,7 @@ static void put_rank(const struct page *page, int rank, int y)
 	char cell[CELL_BYTES], process[64];
 	double sum = 0;
 
-	inspect_process_text(&page->memory->report->job->ranks[rank], process, sizeof process);
+	inspect_process_text(&page->memory->report->snapshot->ranks[rank], process, sizeof process);
 	fprintf(out, "<text x=\"12\" y=\"%d\" class=\"rank\">rank %d</text>", y + 8, rank);
 	fprintf(out, "<text x=\"12\" y=\"%d\" class=\"dim\">%s</text>", y + 20, process);
 	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", LEFT - 8, y + 13);
@@ -157,11 +157,11 @@ static void put_rank(const struct page *page, int rank, int y)
 /* Ranks that have no bar. */
 static void put_without(const struct page *page, int y)
 {
-	const struct diagnose_snapshot *job = page->memory->report->job;
+	const struct diagnose_snapshot *snapshot = page->memory->report->snapshot;
 	struct ranks without = {{0}};
 	char who[256];
 
-	for (int i = 0; i < job->size; i++)
+	for (int i = 0; i < snapshot->size; i++)
 		if (!page->memory->has_device[i])
 			ranks_add(&without, i);
 	if (!ranks_any(&without))
@@ -174,10 +174,10 @@ static void put_without(const struct page *page, int y)
 
 void inspect_memory_svg(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_snapshot *job = memory->report->job;
+	const struct diagnose_snapshot *snapshot = memory->report->snapshot;
 	struct page page = {.memory = memory, .out = out, .scale = 1};
 
-	for (int i = 0; i < job->size; i++) {
+	for (int i = 0; i < snapshot->size; i++) {
 		const struct trace_memory_seen *seen = &memory->ranks[i];
 		double most = (double)(seen->reserved > seen->peak_reserved ? seen->reserved
 									    : seen->peak_reserved);
@@ -186,7 +186,7 @@ void inspect_memory_svg(FILE *out, const struct inspect_memory *memory)
 		page.rows++;
 		page.scale = most > page.scale ? most : page.scale;
 	}
-	int height = TOP + (page.rows + (page.rows < job->size)) * ROW + BOTTOM, y = TOP + 4;
+	int height = TOP + (page.rows + (page.rows < snapshot->size)) * ROW + BOTTOM, y = TOP + 4;
 	fprintf(out,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
 		"%d\" font-family=\"system-ui, sans-serif\" font-size=\"11\">\n",
@@ -195,10 +195,10 @@ void inspect_memory_svg(FILE *out, const struct inspect_memory *memory)
 	fprintf(out,
 		"<rect width=\"%d\" height=\"%d\" class=\"back\"/>\n"
 		"<text x=\"12\" y=\"%d\" font-size=\"13\">device memory of job %016llx</text>\n",
-		WIDTH, height, TITLE_Y, (unsigned long long)job->job);
+		WIDTH, height, TITLE_Y, (unsigned long long)snapshot->job);
 	put_legend(out);
 	put_axis(&page);
-	for (int i = 0; i < job->size; i++) {
+	for (int i = 0; i < snapshot->size; i++) {
 		if (!memory->has_device[i])
 			continue;
 		put_rank(&page, i, y);

@@ -36,10 +36,10 @@ static void publish(struct trace *trace, int slot, uint32_t tid, const char *nam
 
 /* The report as text, or as JSON. */
 static void print(char *out, size_t bytes, bool json, const struct inspect_report *report,
-		  const struct inspect_snapshot *snapshot)
+		  const struct inspect_saved *saved)
 {
 	FILE *file = fmemopen(out, bytes, "w");
-	struct inspect_shown shown = {.report = report, .snapshot = snapshot};
+	struct inspect_shown shown = {.report = report, .saved = saved};
 	struct print_json to = {.out = file};
 
 	assert_non_null(file);
@@ -61,16 +61,15 @@ static void check(const struct view_fixture *fixture, bool json, const char *wan
 	print(text, sizeof text, json, report, NULL);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in: %s", want, text);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
 	inspect_report_free(report);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
 	unlink(fixture->path);
-	print(text, sizeof text, json, &snapshot->report, snapshot);
+	print(text, sizeof text, json, &saved->report, saved);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in the snapshot's: %s", want, text);
-	inspect_snapshot_free(snapshot);
+	inspect_saved_free(saved);
 }
 
 static void a_call_is_shown_and_kept(void **state)
@@ -147,11 +146,10 @@ static void a_name_without_end_is_refused(void **state)
 	publish(&fixture->traces[0], 0, 7, "cuMemFree", sizeof "cuMemFree");
 	report = inspect_report_take(fixture->view, NULL);
 	assert_non_null(report);
-	memset(report->job->ranks[0].threads[0].wait.foreign, 'x', WAIT_FOREIGN_BYTES);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
+	memset(report->snapshot->ranks[0].threads[0].wait.foreign, 'x', WAIT_FOREIGN_BYTES);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
 	inspect_report_free(report);
-	assert_null(inspect_snapshot_read(fixture->path, &why));
+	assert_null(inspect_saved_read(fixture->path, &why));
 	assert_string_equal(why, "its report is damaged");
 }
 

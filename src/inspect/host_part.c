@@ -87,9 +87,9 @@ void *inspect_part_pack(const struct inspect_view *view, struct inspect_report *
 	void *packed = NULL, *block = NULL;
 	size_t packed_bytes;
 
-	diagnose_add_sites(report->sources, view->size, report->job);
+	diagnose_add_sites(report->sources, view->size, report->snapshot);
 	if (traffic && head)
-		packed = diagnose_pack(report->job, here, traffic, &packed_bytes);
+		packed = diagnose_pack(report->snapshot, here, traffic, &packed_bytes);
 	if (packed) {
 		fill_head(head, view, report, here, packed_bytes);
 		block = copy_pieces(head, view, here, packed, until_ns);
@@ -131,12 +131,12 @@ struct joining {
 };
 
 /* A job whose ranks are not known yet; NULL without memory. */
-static struct diagnose_snapshot *empty_job(int size)
+static struct diagnose_snapshot *empty_snapshot(int size)
 {
-	struct diagnose_snapshot *job = diagnose_snapshot_new(size);
-	for (int q = 0; job && q < size; q++)
-		job->ranks[q].rank = q;
-	return job;
+	struct diagnose_snapshot *snapshot = diagnose_snapshot_new(size);
+	for (int q = 0; snapshot && q < size; q++)
+		snapshot->ranks[q].rank = q;
+	return snapshot;
 }
 
 /* Whether the part has ranks of its host, and no others: tries it with a job of its own, as a bad
@@ -144,7 +144,7 @@ static struct diagnose_snapshot *empty_job(int size)
 static bool has_good_ranks(struct joining *join, const struct inspect_part *part)
 {
 	const struct ranks none = {{0}};
-	struct diagnose_snapshot *trial = empty_job(join->size);
+	struct diagnose_snapshot *trial = empty_snapshot(join->size);
 	if (!trial)
 		return false;
 	trial->job = join->head.job;
@@ -195,12 +195,12 @@ static void take_cause(struct joining *join)
 static bool add_part(struct joining *join, const struct inspect_part *part)
 {
 	const struct ranks none = {{0}};
-	struct diagnose_snapshot *job = join->report->job;
-	if (!read_head(part, join->size, &join->head) || (job->job && job->job != join->head.job) ||
-	    !has_good_ranks(join, part))
+	struct diagnose_snapshot *snapshot = join->report->snapshot;
+	if (!read_head(part, join->size, &join->head) ||
+	    (snapshot->job && snapshot->job != join->head.job) || !has_good_ranks(join, part))
 		return false;
-	job->job = join->head.job;
-	if (!diagnose_unpack(job, &none, (const char *)part->block + join->head.ranks.offset,
+	snapshot->job = join->head.job;
+	if (!diagnose_unpack(snapshot, &none, (const char *)part->block + join->head.ranks.offset,
 			     join->head.ranks.bytes, join->traffic))
 		return false;
 	take_cause(join);
@@ -213,7 +213,7 @@ static void place_ranks(struct joining *join, const struct inspect_part *part, b
 {
 	struct inspect_hosts *hosts = join->hosts;
 	for (int q = part->first; q < part->first + part->ranks; q++) {
-		struct diagnose_rank *rank = &join->report->job->ranks[q];
+		struct diagnose_rank *rank = &join->report->snapshot->ranks[q];
 		struct transport_location *location = &hosts->locations[q];
 		snprintf(location->host, sizeof location->host, "%s", part->host);
 		location->first = part->first;
@@ -240,11 +240,11 @@ static bool join_init(struct joining *join, const struct inspect_part *parts, in
 		return false;
 	join->report->hosts = join->hosts;
 	join->report->culprit = -1;
-	join->report->job = empty_job(size);
-	if (join->report->job)
-		join->report->job->now_ns = clock_now_ns();
+	join->report->snapshot = empty_snapshot(size);
+	if (join->report->snapshot)
+		join->report->snapshot->now_ns = clock_now_ns();
 	join->hosts->memory = join->room ? aligned_alloc(TRACE_ALIGN, join->room) : NULL;
-	return join->report->job && join->hosts->memory;
+	return join->report->snapshot && join->hosts->memory;
 }
 
 struct inspect_report *inspect_parts_join(const struct inspect_part *parts, int count, int size,

@@ -98,9 +98,9 @@ static void expect_whole(const struct inspect_report *report, const struct trace
 	assert_int_equal(report->failure, LS_PEER_DIED);
 	assert_int_equal(report->culprit, 3);
 	assert_string_equal(report->text, "rank 3 has died");
-	assert_int_equal(report->job->job, JOB);
+	assert_int_equal(report->snapshot->job, JOB);
 	for (int q = 0; q < SIZE; q++) {
-		const struct diagnose_rank *rank = &report->job->ranks[q];
+		const struct diagnose_rank *rank = &report->snapshot->ranks[q];
 		assert_true(rank->known);
 		assert_int_equal(rank->records[0].record.kind, TRACE_BARRIER);
 		assert_int_equal(rank->records[0].record.seq, 17);
@@ -135,10 +135,10 @@ static void what_needs_one_moment_is_not_concluded(void **state)
 	struct inspect_report *report = inspect_parts_join(fixture->parts, HOSTS, SIZE, 0);
 	assert_non_null(report);
 	report->failure = LS_OK;
-	report->job->ranks[2].left = true;
-	report->job->ranks[2].left_ns = 1;
+	report->snapshot->ranks[2].left = true;
+	report->snapshot->ranks[2].left_ns = 1;
 	for (int q = 0; q < SIZE; q++) {
-		struct diagnose_rank *rank = &report->job->ranks[q];
+		struct diagnose_rank *rank = &report->snapshot->ranks[q];
 		rank->process = DIAGNOSE_PROCESS_SLEEPING;
 		rank->thread_count = !rank->left;
 		rank->threads[0] = (struct diagnose_thread){
@@ -151,7 +151,7 @@ static void what_needs_one_moment_is_not_concluded(void **state)
 				 .edges = {{.owner = q, .peer = (q + 1) % SIZE}}}};
 	}
 	struct diagnose_verdict verdict;
-	diagnose_judge(report->job, NULL, &verdict);
+	diagnose_judge(report->snapshot, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
 	inspect_report_judge(report);
 	assert_int_equal(report->verdict.cause, DIAGNOSE_HEALTHY);
@@ -166,14 +166,14 @@ static void a_report_of_parts_is_kept_in_a_file(void **state)
 	char path[32];
 	const char *why = NULL;
 	assert_non_null(report);
-	assert_int_equal(inspect_snapshot_write_to(fd, NULL, report, "it has failed", false), 0);
+	assert_int_equal(inspect_save_to(fd, NULL, report, "it has failed", false), 0);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(path, &why);
-	if (!snapshot)
+	struct inspect_saved *saved = inspect_saved_read(path, &why);
+	if (!saved)
 		fail_msg("%s", why);
-	expect_whole(&snapshot->report, snapshot->traces);
-	assert_string_equal(snapshot->ended, "it has failed");
-	inspect_snapshot_free(snapshot);
+	expect_whole(&saved->report, saved->traces);
+	assert_string_equal(saved->ended, "it has failed");
+	inspect_saved_free(saved);
 	inspect_report_free(report);
 	close(fd);
 }
@@ -186,10 +186,10 @@ static void a_host_that_has_not_told_is_left_out(void **state)
 	struct inspect_report *report = inspect_parts_join(parts, HOSTS, SIZE, 0);
 	assert_non_null(report);
 	for (int q = 0; q < SIZE; q++) {
-		assert_int_equal(report->job->ranks[q].known, q < EACH);
+		assert_int_equal(report->snapshot->ranks[q].known, q < EACH);
 		assert_int_equal(ranks_have(&report->hosts->answered, q), q < EACH);
 	}
-	assert_string_equal(report->job->ranks[3].host, "beta");
+	assert_string_equal(report->snapshot->ranks[3].host, "beta");
 	assert_int_equal(report->failure, LS_OK);
 	inspect_report_free(report);
 	parts[0].block = NULL;
@@ -204,7 +204,7 @@ static void a_part_of_other_ranks_is_refused(void **state)
 	parts[1].first = EACH;
 	struct inspect_report *report = inspect_parts_join(parts, HOSTS, SIZE, 0);
 	assert_non_null(report);
-	assert_false(report->job->ranks[2].known);
+	assert_false(report->snapshot->ranks[2].known);
 	inspect_report_free(report);
 	assert_null(inspect_parts_join(fixture->parts, HOSTS, SIZE + 1, 0)); /* of another size */
 }
@@ -224,7 +224,8 @@ static void damaged_parts(void **state)
 		parts[1].bytes = bytes;
 		struct inspect_report *report = inspect_parts_join(parts, HOSTS, SIZE, 0);
 		assert_non_null(report);
-		assert_true(diagnose_snapshot_is_valid(report->job, diagnose_snapshot_bytes(SIZE)));
+		assert_true(diagnose_snapshot_is_valid(report->snapshot,
+						       diagnose_snapshot_bytes(SIZE)));
 		inspect_report_judge(report);
 		inspect_report_free(report);
 	}
@@ -233,7 +234,7 @@ static void damaged_parts(void **state)
 		parts[1].bytes = length;
 		struct inspect_report *report = inspect_parts_join(parts, HOSTS, SIZE, 0);
 		assert_non_null(report);
-		assert_false(report->job->ranks[2].known);
+		assert_false(report->snapshot->ranks[2].known);
 		inspect_report_free(report);
 	}
 	free(copy);

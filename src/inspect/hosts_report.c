@@ -10,13 +10,13 @@ static bool has_answered(const struct inspect_hosts *hosts, int first)
 /* Milliseconds since when a host and the one that was asked do not hear each other. */
 static uint64_t unheard_ms(const struct inspect_report *report, int first)
 {
-	uint64_t since_ns = report->hosts->unheard_ns[first], now_ns = report->job->now_ns;
+	uint64_t since_ns = report->hosts->unheard_ns[first], now_ns = report->snapshot->now_ns;
 	return since_ns && since_ns < now_ns ? (now_ns - since_ns) / 1000000 : 0;
 }
 
 static void print_host(FILE *out, const struct inspect_report *report, int first)
 {
-	struct ranks ranks = inspect_hosts_ranks(report->hosts, first, report->job->size);
+	struct ranks ranks = inspect_hosts_ranks(report->hosts, first, report->snapshot->size);
 	char who[256];
 
 	print_ranks(&ranks, who, sizeof who);
@@ -38,7 +38,7 @@ void inspect_hosts_print(FILE *out, const struct inspect_report *report)
 		fprintf(out, " has answered within %llu ms, so the other hosts were not asked\n",
 			(unsigned long long)hosts->waited_ms);
 	}
-	for (int q = 0; q < report->job->size; q++) {
+	for (int q = 0; q < report->snapshot->size; q++) {
 		if (hosts->locations[q].first != q || q == hosts->here)
 			continue;
 		ms = unheard_ms(report, q);
@@ -69,8 +69,8 @@ void inspect_hosts_json(struct print_json *json, const struct inspect_report *re
 		return;
 	}
 	print_json_open(json, "hosts", '[');
-	for (int q = 0; q < report->job->size; q++) {
-		struct ranks ranks = inspect_hosts_ranks(hosts, q, report->job->size);
+	for (int q = 0; q < report->snapshot->size; q++) {
+		struct ranks ranks = inspect_hosts_ranks(hosts, q, report->snapshot->size);
 		if (hosts->locations[q].first != q)
 			continue;
 		print_json_open(json, NULL, '{');

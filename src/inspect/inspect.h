@@ -54,7 +54,7 @@ bool inspect_view_has_segments(const struct inspect_view *view);
 
 /* The state of a job at one moment, and what it means. */
 struct inspect_report {
-	struct diagnose_snapshot *job;
+	struct diagnose_snapshot *snapshot;
 	struct diagnose_verdict verdict;
 	/* The cause that the ranks themselves published. It counts more than the verdict, because
 	 * they saw the failure happen. LS_OK: none. */
@@ -129,7 +129,7 @@ void inspect_find_segments(struct inspect_view *view, pid_t pid);
 enum { INSPECT_ENDED_BYTES = 1024 };
 
 /* A job that was saved in a file. */
-struct inspect_snapshot {
+struct inspect_saved {
 	struct inspect_report report;    /* sources are empty */
 	uint64_t written_s;              /* wall clock */
 	bool ended_well;                 /* it ended with status 0, and was saved on request */
@@ -142,15 +142,14 @@ struct inspect_snapshot {
 
 /* Writes to an open file, at its current offset. view NULL: the report is one of
  * inspect_parts_join, and has the traces. Returns 0, or errno. */
-int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
-			      const struct inspect_report *report, const char *ended,
-			      bool ended_well);
+int inspect_save_to(int fd, const struct inspect_view *view, const struct inspect_report *report,
+		    const char *ended, bool ended_well);
 /* Writes a new file for a job that failed; an existing file is not overwritten and is an error.
  * Returns 0, or errno. */
-int inspect_snapshot_write(const char *path, const struct inspect_view *view,
-			   const struct inspect_report *report, const char *ended);
+int inspect_save(const char *path, const struct inspect_view *view,
+		 const struct inspect_report *report, const char *ended);
 /* NULL with the reason in *why. */
-struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **why);
-void inspect_snapshot_free(struct inspect_snapshot *snapshot); /* NULL is allowed */
+struct inspect_saved *inspect_saved_read(const char *path, const char **why);
+void inspect_saved_free(struct inspect_saved *saved); /* NULL is allowed */
 
 #endif

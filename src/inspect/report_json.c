@@ -80,7 +80,7 @@ void inspect_json_call(struct print_json *json, const struct trace_record *recor
 		print_json_number(json, "tag", record->tag);
 }
 
-static void put_operation(struct print_json *json, const struct diagnose_snapshot *job,
+static void put_operation(struct print_json *json, const struct diagnose_snapshot *snapshot,
 			  const struct diagnose_record *record)
 {
 	const struct trace_record *fields = &record->record;
@@ -88,7 +88,7 @@ static void put_operation(struct print_json *json, const struct diagnose_snapsho
 	print_json_open(json, "operation", '{');
 	print_json_string(json, "kind", trace_kind_name(fields->kind));
 	print_json_unsigned(json, "group", fields->group);
-	const struct ranks *members = diagnose_members(job, fields->group);
+	const struct ranks *members = diagnose_members(snapshot, fields->group);
 	if (members)
 		print_json_ranks(json, "group_ranks", members);
 	inspect_json_call(json, fields);
@@ -99,12 +99,12 @@ static void put_operation(struct print_json *json, const struct diagnose_snapsho
 	if (trace_stream_word(fields))
 		print_json_string(json, "stream", trace_stream_word(fields));
 	print_json_string(json, "site", record->site);
-	put_seconds(json, "began_ms_ago", job->now_ns, record->begin_ns);
-	put_seconds(json, "ended_ms_ago", job->now_ns, record->end_ns);
+	put_seconds(json, "began_ms_ago", snapshot->now_ns, record->begin_ns);
+	put_seconds(json, "ended_ms_ago", snapshot->now_ns, record->end_ns);
 	print_json_close(json, '}');
 }
 
-void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_snapshot *job,
+void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_snapshot *snapshot,
 				const struct diagnose_rank *rank)
 {
 	print_json_open(json, "foreign_calls", '[');
@@ -115,7 +115,7 @@ void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_s
 		print_json_open(json, NULL, '{');
 		print_json_unsigned(json, "tid", wait->tid);
 		print_json_string(json, "call", wait->foreign);
-		put_seconds(json, "ms", job->now_ns, wait->since_ns);
+		put_seconds(json, "ms", snapshot->now_ns, wait->since_ns);
 		print_json_close(json, '}');
 	}
 	print_json_close(json, ']');
@@ -124,12 +124,12 @@ void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_s
 static void put_rank(struct print_json *json, const struct inspect_shown *shown, int number)
 {
 	const struct inspect_report *report = shown->report;
-	const struct diagnose_snapshot *job = report->job;
-	const struct diagnose_rank *rank = &job->ranks[number];
+	const struct diagnose_snapshot *snapshot = report->snapshot;
+	const struct diagnose_rank *rank = &snapshot->ranks[number];
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 
-	struct ranks peers = inspect_waits_for(job, number, &since_ns, &record);
+	struct ranks peers = inspect_waits_for(snapshot, number, &since_ns, &record);
 	print_json_open(json, NULL, '{');
 	print_json_number(json, "rank", number);
 	print_json_bool(json, "readable", rank->known);
@@ -145,14 +145,14 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 	}
 	print_json_bool(json, "left", rank->left);
 	print_json_ranks(json, "waits_for", &peers);
-	put_seconds(json, "waits_ms", job->now_ns, since_ns);
+	put_seconds(json, "waits_ms", snapshot->now_ns, since_ns);
 	if (!record && rank->record_count > 0)
 		record = &rank->records[0];
 	if (record)
-		put_operation(json, job, record);
+		put_operation(json, snapshot, record);
 	else
 		print_json_null(json, "operation");
-	inspect_foreign_calls_json(json, job, rank);
+	inspect_foreign_calls_json(json, snapshot, rank);
 	if (rank->python[0])
 		print_json_string(json, "python", rank->python);
 	else
@@ -184,21 +184,21 @@ static void put_verdict(struct print_json *json, const struct inspect_shown *sho
 
 void inspect_print_json(struct print_json *json, const struct inspect_shown *shown)
 {
-	const struct diagnose_snapshot *job = shown->report->job;
+	const struct diagnose_snapshot *snapshot = shown->report->snapshot;
 	char id[32];
 
-	snprintf(id, sizeof id, "%016llx", (unsigned long long)job->job);
+	snprintf(id, sizeof id, "%016llx", (unsigned long long)snapshot->job);
 	print_json_open(json, NULL, '{');
 	print_json_string(json, "job", id);
-	print_json_bool(json, "running", !shown->snapshot && inspect_is_running(job));
-	print_json_string(json, "source", shown->snapshot ? "snapshot" : "memory");
-	if (shown->snapshot) {
-		print_json_string(json, "ended", shown->snapshot->ended);
-		print_json_unsigned(json, "written", shown->snapshot->written_s);
+	print_json_bool(json, "running", !shown->saved && inspect_is_running(snapshot));
+	print_json_string(json, "source", shown->saved ? "snapshot" : "memory");
+	if (shown->saved) {
+		print_json_string(json, "ended", shown->saved->ended);
+		print_json_unsigned(json, "written", shown->saved->written_s);
 	}
-	print_json_number(json, "size", job->size);
+	print_json_number(json, "size", snapshot->size);
 	print_json_open(json, "ranks", '[');
-	for (int i = 0; i < job->size; i++)
+	for (int i = 0; i < snapshot->size; i++)
 		put_rank(json, shown, i);
 	print_json_close(json, ']');
 	inspect_hosts_json(json, shown->report);

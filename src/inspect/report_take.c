@@ -17,10 +17,10 @@
 #include "inspect/report.h"
 #include "print/print.h"
 
-bool inspect_is_running(const struct diagnose_snapshot *job)
+bool inspect_is_running(const struct diagnose_snapshot *snapshot)
 {
-	for (int i = 0; i < job->size; i++)
-		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_PROCESS_DEAD)
+	for (int i = 0; i < snapshot->size; i++)
+		if (snapshot->ranks[i].known && snapshot->ranks[i].process != DIAGNOSE_PROCESS_DEAD)
 			return true;
 	return false;
 }
@@ -30,21 +30,21 @@ bool inspect_is_running(const struct diagnose_snapshot *job)
  * LONG_NS and nobody seems to wait, it takes some looks to see the waits. */
 enum { LONG_NS = 1000000000, AGAIN_MS = 10, LOOKS = 30 };
 
-static bool is_unsettled(const struct diagnose_snapshot *job)
+static bool is_unsettled(const struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_verdict verdict;
 	bool lasts = false;
 
-	for (int r = 0; r < job->size && !lasts; r++) {
-		const struct diagnose_rank *rank = &job->ranks[r];
+	for (int r = 0; r < snapshot->size && !lasts; r++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[r];
 		for (uint32_t i = 0; i < rank->record_count; i++)
 			lasts |= rank->process != DIAGNOSE_PROCESS_DEAD &&
 				 rank->records[i].record.state == TRACE_RUNNING &&
-				 rank->records[i].begin_ns + LONG_NS < job->now_ns;
+				 rank->records[i].begin_ns + LONG_NS < snapshot->now_ns;
 	}
 	if (!lasts)
 		return false;
-	diagnose_judge(job, NULL, &verdict);
+	diagnose_judge(snapshot, NULL, &verdict);
 	return verdict.cause == DIAGNOSE_HEALTHY;
 }
 
@@ -55,14 +55,14 @@ static void look(struct inspect_report *report, int size)
 	for (int i = 0; i < size; i++)
 		is_one_host &= report->sources[i].host == NULL;
 	for (int looks = 0; looks < LOOKS; looks++) {
-		diagnose_collect(report->sources, size, NULL, report->job);
+		diagnose_collect(report->sources, size, NULL, report->snapshot);
 		/* Several hosts are to look at the same time. */
-		if (!is_one_host || !is_unsettled(report->job))
+		if (!is_one_host || !is_unsettled(report->snapshot))
 			break;
 		ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(AGAIN_MS));
 		(void)status; /* then the next look comes early */
 	}
-	failure_add_entered(report->sources, size, report->job);
+	failure_add_entered(report->sources, size, report->snapshot);
 }
 
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
@@ -72,8 +72,8 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 
 	if (!report)
 		return NULL;
-	report->job = diagnose_snapshot_new(view->size);
-	if (!report->job) {
+	report->snapshot = diagnose_snapshot_new(view->size);
+	if (!report->snapshot) {
 		free(report);
 		return NULL;
 	}
@@ -95,7 +95,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 		}
 	}
 	look(report, view->size);
-	report->job->job = view->job;
+	report->snapshot->job = view->job;
 	inspect_report_update(report, view);
 	return report;
 }
@@ -154,9 +154,9 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 /* Names the hosts of ranks that have sent nothing. */
 static void name_unseen(struct inspect_report *report)
 {
-	for (int q = 0; q < report->job->size; q++) {
+	for (int q = 0; q < report->snapshot->size; q++) {
 		const struct transport_location *location = &report->hosts->locations[q];
-		struct diagnose_rank *rank = &report->job->ranks[q];
+		struct diagnose_rank *rank = &report->snapshot->ranks[q];
 		if (rank->known || rank->host[0])
 			continue;
 		snprintf(rank->host, sizeof rank->host, "%s", location->host);
@@ -166,19 +166,19 @@ static void name_unseen(struct inspect_report *report)
 
 void inspect_report_ask_hosts(struct inspect_report *report, const struct inspect_view *view)
 {
-	struct diagnose_snapshot *job = NULL;
+	struct diagnose_snapshot *snapshot = NULL;
 	report->hosts = inspect_hosts_new(view);
 	if (!report->hosts)
 		return;
-	if (inspect_is_running(report->job))
-		job = inspect_hosts_ask(report->hosts, view);
-	if (job) {
-		free(report->job);
-		report->job = job;
+	if (inspect_is_running(report->snapshot))
+		snapshot = inspect_hosts_ask(report->hosts, view);
+	if (snapshot) {
+		free(report->snapshot);
+		report->snapshot = snapshot;
 	}
 	name_unseen(report);
 	inspect_report_add_phases(report);
-	if (job && report->phases && ranks_any(&report->phases->entered))
+	if (snapshot && report->phases && ranks_any(&report->phases->entered))
 		(void)inspect_hosts_copy(report->hosts, view);
 	inspect_report_add_phases(report);
 }
@@ -191,8 +191,8 @@ static void judge_unneeded(struct inspect_report *report)
 	struct ranks died = {{0}};
 	char who[256];
 
-	for (int i = 0; i < report->job->size; i++) {
-		const struct diagnose_rank *rank = &report->job->ranks[i];
+	for (int i = 0; i < report->snapshot->size; i++) {
+		const struct diagnose_rank *rank = &report->snapshot->ranks[i];
 		if (rank->known && rank->process == DIAGNOSE_PROCESS_DEAD && !rank->left &&
 		    (rank->signal > 0 || rank->exit_code > 0))
 			ranks_add(&died, i);
@@ -213,15 +213,15 @@ static void judge_unneeded(struct inspect_report *report)
 void inspect_report_add_phases(struct inspect_report *report)
 {
 	if (!report->phases)
-		report->phases = ddp_phases_new(report->job->size);
-	for (int i = 0; report->phases && i < report->job->size; i++) {
+		report->phases = ddp_phases_new(report->snapshot->size);
+	for (int i = 0; report->phases && i < report->snapshot->size; i++) {
 		if (ranks_have(&report->phases->known, i))
 			continue;
 		if (report->sources[i].trace)
-			inspect_phases_add(report->phases, &report->job->ranks[i],
-					   report->job->now_ns, report->sources[i].trace);
+			inspect_phases_add(report->phases, &report->snapshot->ranks[i],
+					   report->snapshot->now_ns, report->sources[i].trace);
 		else if (report->hosts && report->hosts->traces[i].header)
-			inspect_phases_add(report->phases, &report->job->ranks[i],
+			inspect_phases_add(report->phases, &report->snapshot->ranks[i],
 					   report->hosts->copied_ns[i], &report->hosts->traces[i]);
 	}
 }
@@ -237,7 +237,7 @@ static void drop_unproved(struct inspect_report *report)
 	enum diagnose_cause cause = report->verdict.cause;
 	bool joined = report->hosts && report->hosts->here < 0;
 	bool is_short = cause == DIAGNOSE_ELSEWHERE &&
-			report->job->now_ns - report->verdict.since_ns < APART_NS;
+			report->snapshot->now_ns - report->verdict.since_ns < APART_NS;
 	if (joined && (is_short || cause == DIAGNOSE_MISMATCH || cause == DIAGNOSE_LEFT ||
 		       cause == DIAGNOSE_DEADLOCK))
 		report->verdict = (struct diagnose_verdict){.culprit = -1, .witness = -1};
@@ -245,12 +245,12 @@ static void drop_unproved(struct inspect_report *report)
 
 static void judge_job(struct inspect_report *report)
 {
-	failure_add_unexpected(report->sources, report->job->size, report->job);
+	failure_add_unexpected(report->sources, report->snapshot->size, report->snapshot);
 	/* If the group does not have all ranks, the other ranks may go on, and wait for each other
 	 * now and then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
-	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
+	diagnose_judge(report->snapshot, some ? &focus : NULL, &report->verdict);
 	drop_unproved(report);
 }
 
@@ -262,14 +262,14 @@ static void fill_verdict(struct inspect_report *report)
 	report->operation = report->verdict.seq;
 	report->text[0] = '\0';
 	if (report->verdict.cause != DIAGNOSE_HEALTHY)
-		diagnose_text(report->job, &report->verdict, report->text, sizeof report->text);
+		diagnose_text(report->snapshot, &report->verdict, report->text, sizeof report->text);
 	else
 		judge_unneeded(report);
 }
 
 void inspect_report_explain(struct inspect_report *report)
 {
-	diagnose_add_sites(report->sources, report->job->size, report->job);
+	diagnose_add_sites(report->sources, report->snapshot->size, report->snapshot);
 	judge_job(report);
 	fill_verdict(report);
 	inspect_report_add_phases(report);
@@ -292,10 +292,10 @@ bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t pat
 	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return true;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < report->job->size && report->job->ranks[r].awaits_mutex)
+		if (r < report->snapshot->size && report->snapshot->ranks[r].awaits_mutex)
 			return true;
-	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
-	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&
+	uint64_t waited_ns = report->snapshot->now_ns - verdict->since_ns;
+	return verdict->since_ns != 0 && verdict->since_ns < report->snapshot->now_ns &&
 	       waited_ns / 1000000 >= patience_ms;
 }
 
@@ -303,7 +303,7 @@ void inspect_report_free(struct inspect_report *report)
 {
 	if (!report)
 		return;
-	free(report->job);
+	free(report->snapshot);
 	free(report->phases);
 	inspect_hosts_free(report->hosts);
 	free(report);

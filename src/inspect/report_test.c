@@ -125,21 +125,24 @@ static int looks, ends_at; /* ends_at: the look that sees the operation over; 0:
 static uint64_t lasts_ns;
 
 void __real_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot);
 void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job);
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot);
 
 void __wrap_diagnose_collect(const struct diagnose_source *sources, int count,
-			     const struct diagnose_closing *closing, struct diagnose_snapshot *job)
+			     const struct diagnose_closing *closing,
+			     struct diagnose_snapshot *snapshot)
 {
-	__real_diagnose_collect(sources, count, closing, job);
+	__real_diagnose_collect(sources, count, closing, snapshot);
 	looks++;
 	if (lasts_ns == 0)
 		return;
-	assert_int_equal(job->ranks[0].record_count, 1);
-	job->ranks[0].records[0].begin_ns = job->now_ns - lasts_ns;
+	assert_int_equal(snapshot->ranks[0].record_count, 1);
+	snapshot->ranks[0].records[0].begin_ns = snapshot->now_ns - lasts_ns;
 	if (looks == ends_at)
-		job->ranks[0].records[0].record.state = TRACE_DONE;
+		snapshot->ranks[0].records[0].record.state = TRACE_DONE;
 }
 
 static int looks_of_one(const struct inspect_view *view, uint64_t ns, int over)

@@ -27,10 +27,10 @@ static bool is_blocked(const struct wait_slot_body *wait)
 	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD || wait->state == WAIT_FDS;
 }
 
-struct ranks inspect_waits_for(const struct diagnose_snapshot *job, int rank_number,
+struct ranks inspect_waits_for(const struct diagnose_snapshot *snapshot, int rank_number,
 			       uint64_t *since_ns, const struct diagnose_record **record)
 {
-	const struct diagnose_rank *rank = &job->ranks[rank_number];
+	const struct diagnose_rank *rank = &snapshot->ranks[rank_number];
 	struct ranks peers = {{0}};
 
 	*since_ns = 0;
@@ -45,7 +45,7 @@ struct ranks inspect_waits_for(const struct diagnose_snapshot *job, int rank_num
 		for (uint32_t e = 0; e < wait->edge_count; e++) {
 			int32_t peer = wait->edges[e].peer;
 			bool met = thread->satisfied >> e & 1;
-			if (peer >= 0 && peer < job->size && !met)
+			if (peer >= 0 && peer < snapshot->size && !met)
 				ranks_add(&peers, peer);
 		}
 		if (*since_ns == 0 || wait->since_ns < *since_ns) {
@@ -68,10 +68,10 @@ static void print_time(FILE *out, uint64_t now_ns, uint64_t then_ns)
 		fprintf(out, "%.0f s", seconds);
 }
 
-static void print_operation(FILE *out, const struct diagnose_snapshot *job,
+static void print_operation(FILE *out, const struct diagnose_snapshot *snapshot,
 			    const struct diagnose_record *record)
 {
-	const struct ranks *members = diagnose_members(job, record->record.group);
+	const struct ranks *members = diagnose_members(snapshot, record->record.group);
 	char name[TRACE_NAME_BYTES];
 	trace_name(&record->record, name, sizeof name);
 	fputs(name, out);
@@ -116,17 +116,17 @@ static bool is_from_any(const struct trace_record *record)
 	return (record->kind == TRACE_RECV || record->kind == TRACE_PROBE) && record->peer < 0;
 }
 
-static void print_operations(FILE *out, const struct diagnose_snapshot *job, int number)
+static void print_operations(FILE *out, const struct diagnose_snapshot *snapshot, int number)
 {
-	const struct diagnose_rank *rank = &job->ranks[number];
+	const struct diagnose_rank *rank = &snapshot->ranks[number];
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 	char who[256];
 
-	struct ranks peers = inspect_waits_for(job, number, &since_ns, &record);
+	struct ranks peers = inspect_waits_for(snapshot, number, &since_ns, &record);
 	if (since_ns != 0) {
 		fputs("waits ", out);
-		print_time(out, job->now_ns, since_ns);
+		print_time(out, snapshot->now_ns, since_ns);
 		if (record && is_from_any(&record->record)) {
 			fputs(" for any rank", out);
 		} else if (ranks_any(&peers)) {
@@ -135,7 +135,7 @@ static void print_operations(FILE *out, const struct diagnose_snapshot *job, int
 		}
 		if (record) {
 			fputs(" in ", out);
-			print_operation(out, job, record);
+			print_operation(out, snapshot, record);
 		}
 		return;
 	}
@@ -151,57 +151,57 @@ static void print_operations(FILE *out, const struct diagnose_snapshot *job, int
 	      : rank->process == DIAGNOSE_PROCESS_DEAD ? "was in "
 						       : "in ",
 	      out);
-	print_operation(out, job, record);
+	print_operation(out, snapshot, record);
 	if (record->record.state == TRACE_FAILED)
 		fprintf(out, ", failed with %s", ls_status_name((ls_status)record->record.status));
 	if (!running && record->end_ns != 0) {
 		fputs(", ended ", out);
-		print_time(out, job->now_ns, record->end_ns);
+		print_time(out, snapshot->now_ns, record->end_ns);
 		fputs(" ago", out);
 	}
 }
 
-static void print_doing(FILE *out, const struct diagnose_snapshot *job, int number)
+static void print_doing(FILE *out, const struct diagnose_snapshot *snapshot, int number)
 {
 	char call[FOREIGN_TEXT_BYTES];
 
-	print_operations(out, job, number);
-	diagnose_foreign_call_text(job, number, call, sizeof call);
+	print_operations(out, snapshot, number);
+	diagnose_foreign_call_text(snapshot, number, call, sizeof call);
 	if (call[0]) {
 		fputs("; ", out);
 		print_safely(out, call, 0);
 	}
 }
 
-static const char *program_of(const struct diagnose_snapshot *job)
+static const char *program_of(const struct diagnose_snapshot *snapshot)
 {
-	for (int i = 0; i < job->size; i++)
-		if (job->ranks[i].known && job->ranks[i].program[0])
-			return print_base_name(job->ranks[i].program);
+	for (int i = 0; i < snapshot->size; i++)
+		if (snapshot->ranks[i].known && snapshot->ranks[i].program[0])
+			return print_base_name(snapshot->ranks[i].program);
 	return "unknown program";
 }
 
-void inspect_print_head(FILE *out, const struct diagnose_snapshot *job,
-			const struct inspect_snapshot *snapshot)
+void inspect_print_head(FILE *out, const struct diagnose_snapshot *snapshot,
+			const struct inspect_saved *saved)
 {
 	char when[64] = "";
 
-	fprintf(out, "job %016llx: ", (unsigned long long)job->job);
-	if (snapshot) {
-		time_t written = (time_t)snapshot->written_s;
+	fprintf(out, "job %016llx: ", (unsigned long long)snapshot->job);
+	if (saved) {
+		time_t written = (time_t)saved->written_s;
 		struct tm local;
 		if (localtime_r(&written, &local))
 			strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
 		fprintf(out, "snapshot of %s", when);
 	} else {
-		fputs(inspect_is_running(job) ? "running" : "ended", out);
+		fputs(inspect_is_running(snapshot) ? "running" : "ended", out);
 	}
 	fputs(", ", out);
-	print_safely(out, program_of(job), 0);
-	fprintf(out, ", %d rank%s\n", job->size, job->size == 1 ? "" : "s");
-	if (snapshot && snapshot->ended[0]) {
+	print_safely(out, program_of(snapshot), 0);
+	fprintf(out, ", %d rank%s\n", snapshot->size, snapshot->size == 1 ? "" : "s");
+	if (saved && saved->ended[0]) {
 		fputs("  ", out);
-		print_safely(out, snapshot->ended, 2);
+		print_safely(out, saved->ended, 2);
 		fputc('\n', out);
 	}
 }
@@ -222,12 +222,12 @@ static void print_unseen(FILE *out, const struct inspect_hosts *hosts, int numbe
 	fprintf(out, "; last heard of in %s", name);
 }
 
-static int host_columns(const struct diagnose_snapshot *job)
+static int host_columns(const struct diagnose_snapshot *snapshot)
 {
 	int columns = 0;
 
-	for (int i = 0; i < job->size; i++) {
-		int length = (int)strlen(job->ranks[i].host);
+	for (int i = 0; i < snapshot->size; i++) {
+		int length = (int)strlen(snapshot->ranks[i].host);
 		columns = length > columns ? length : columns;
 	}
 	return columns;
@@ -235,11 +235,11 @@ static int host_columns(const struct diagnose_snapshot *job)
 
 static void print_each(FILE *out, const struct inspect_report *report)
 {
-	const struct diagnose_snapshot *job = report->job;
-	int columns = report->hosts ? host_columns(job) : 0;
+	const struct diagnose_snapshot *snapshot = report->snapshot;
+	int columns = report->hosts ? host_columns(snapshot) : 0;
 
-	for (int i = 0; i < job->size; i++) {
-		const struct diagnose_rank *rank = &job->ranks[i];
+	for (int i = 0; i < snapshot->size; i++) {
+		const struct diagnose_rank *rank = &snapshot->ranks[i];
 		char process[64];
 		fprintf(out, "  rank %-2d  ", i);
 		if (report->hosts) {
@@ -255,26 +255,26 @@ static void print_each(FILE *out, const struct inspect_report *report)
 		}
 		inspect_process_text(rank, process, sizeof process);
 		fprintf(out, "pid %-7d  %-8s  ", rank->pid, process);
-		print_doing(out, job, i);
+		print_doing(out, snapshot, i);
 		fputc('\n', out);
 	}
 }
 
-static int count_unread(const struct diagnose_snapshot *job)
+static int count_unread(const struct diagnose_snapshot *snapshot)
 {
 	int count = 0;
 
-	for (int i = 0; i < job->size; i++)
-		count += !job->ranks[i].known;
+	for (int i = 0; i < snapshot->size; i++)
+		count += !snapshot->ranks[i].known;
 	return count;
 }
 
 void inspect_print(FILE *out, const struct inspect_shown *shown)
 {
 	const struct inspect_report *report = shown->report;
-	int unread = count_unread(report->job);
+	int unread = count_unread(report->snapshot);
 
-	inspect_print_head(out, report->job, shown->snapshot);
+	inspect_print_head(out, report->snapshot, shown->saved);
 	print_each(out, report);
 	inspect_hosts_print(out, report);
 	if (report->failure != LS_OK)
@@ -289,7 +289,7 @@ void inspect_print(FILE *out, const struct inspect_shown *shown)
 			unread == 1 ? " waits" : "s wait");
 	else
 		fprintf(out, "  nothing is wrong%s\n",
-			shown->snapshot ? " with the communication" : "");
+			shown->saved ? " with the communication" : "");
 	if (report->text[0]) {
 		print_safely(out, report->text, 4);
 		if (report->text[strlen(report->text) - 1] != '\n')

@@ -97,8 +97,8 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	head->version = SNAPSHOT_VERSION;
 	head->head_bytes = sizeof *head;
 	head->written_s = (uint64_t)time(NULL);
-	head->job = report->job->job;
-	head->size = report->job->size;
+	head->job = report->snapshot->job;
+	head->size = report->snapshot->size;
 	head->failure = report->failure;
 	head->culprit = report->culprit;
 	head->operation = report->operation;
@@ -129,7 +129,7 @@ static bool write_hosts(int fd, const struct inspect_report *report)
 {
 	const struct inspect_hosts *hosts = report->hosts;
 
-	for (int i = 0; i < report->job->size; i++) {
+	for (int i = 0; i < report->snapshot->size; i++) {
 		struct host_entry entry = {
 			.location = hosts->locations[i],
 			.offset_ns = hosts->offset_ns[i],
@@ -143,16 +143,15 @@ static bool write_hosts(int fd, const struct inspect_report *report)
 	return true;
 }
 
-int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
-			      const struct inspect_report *report, const char *ended,
-			      bool ended_well)
+int inspect_save_to(int fd, const struct inspect_view *view, const struct inspect_report *report,
+		    const char *ended, bool ended_well)
 {
 	struct file_head *head = malloc(sizeof *head);
 	if (!head)
 		return ENOMEM;
 	fill_head(head, view, report, ended, ended_well);
-	bool good =
-		write_all(fd, head, sizeof *head) && write_all(fd, report->job, head->report.bytes);
+	bool good = write_all(fd, head, sizeof *head) &&
+		    write_all(fd, report->snapshot, head->report.bytes);
 	if (good && !view)
 		good = write_hosts(fd, report);
 	for (int i = 0; good && i < head->size; i++)
@@ -164,14 +163,14 @@ int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
 	return error;
 }
 
-int inspect_snapshot_write(const char *path, const struct inspect_view *view,
-			   const struct inspect_report *report, const char *ended)
+int inspect_save(const char *path, const struct inspect_view *view,
+		 const struct inspect_report *report, const char *ended)
 {
 	/* In a folder that all users may write to, a name may be a trap. */
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return errno;
-	int error = inspect_snapshot_write_to(fd, view, report, ended, false);
+	int error = inspect_save_to(fd, view, report, ended, false);
 	if (close(fd) != 0 && error == 0)
 		error = errno;
 	if (error != 0)
@@ -214,16 +213,16 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 }
 
 static const char *copy_report(const struct file_head *head, const char *data,
-			       struct inspect_snapshot *out)
+			       struct inspect_saved *out)
 {
 	struct inspect_report *report = &out->report;
 
-	report->job = diagnose_snapshot_new(head->size);
-	if (!report->job)
+	report->snapshot = diagnose_snapshot_new(head->size);
+	if (!report->snapshot)
 		return "there is not enough memory";
-	memcpy(report->job, data + head->report.offset, head->report.bytes);
-	if (report->job->size != head->size ||
-	    !diagnose_snapshot_is_valid(report->job, head->report.bytes))
+	memcpy(report->snapshot, data + head->report.offset, head->report.bytes);
+	if (report->snapshot->size != head->size ||
+	    !diagnose_snapshot_is_valid(report->snapshot, head->report.bytes))
 		return "its report is damaged";
 	report->failure = (ls_status)head->failure;
 	report->culprit = head->culprit;
@@ -232,7 +231,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	memcpy(out->ended, head->ended, sizeof out->ended - 1);
 	out->written_s = head->written_s;
 	out->ended_well = head->ended_well != 0;
-	report->job->job = head->job;
+	report->snapshot->job = head->job;
 	report->verdict = (struct diagnose_verdict){
 		.cause = (enum diagnose_cause)head->cause,
 		.status = (ls_status)head->status,
@@ -247,7 +246,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 
 /* Copies what a job on several hosts has in the file. */
 static const char *copy_hosts(const struct file_head *head, const char *data,
-			      struct inspect_snapshot *out)
+			      struct inspect_saved *out)
 {
 	struct inspect_hosts *hosts;
 
@@ -275,22 +274,22 @@ static const char *copy_hosts(const struct file_head *head, const char *data,
 	return NULL;
 }
 
-static void take_trace(struct inspect_snapshot *out, int rank)
+static void take_trace(struct inspect_saved *out, int rank)
 {
 	struct inspect_report *report = &out->report;
-	uint64_t now_ns = report->job->now_ns;
+	uint64_t now_ns = report->snapshot->now_ns;
 
 	if (report->hosts) {
 		report->hosts->traces[rank] = out->traces[rank];
 		now_ns = report->hosts->copied_ns[rank];
 	}
 	if (report->phases)
-		inspect_phases_add(report->phases, &report->job->ranks[rank], now_ns,
+		inspect_phases_add(report->phases, &report->snapshot->ranks[rank], now_ns,
 				   &out->traces[rank]);
 }
 
 /* Leaves out traces that are damaged, or for which there is no memory. */
-static void copy_traces(const struct file_head *head, const char *data, struct inspect_snapshot *out)
+static void copy_traces(const struct file_head *head, const char *data, struct inspect_saved *out)
 {
 	out->report.phases = ddp_phases_new(head->size);
 	for (int i = 0; i < head->size; i++) {
@@ -333,11 +332,11 @@ static const char *read_all(int fd, char **data, size_t *bytes)
 	return NULL;
 }
 
-struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **why)
+struct inspect_saved *inspect_saved_read(const char *path, const char **why)
 {
 	char *data = NULL;
 	size_t bytes = 0;
-	struct inspect_snapshot *out = NULL;
+	struct inspect_saved *out = NULL;
 
 	/* Not blocking: the name may be a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -360,20 +359,20 @@ struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **wh
 		copy_traces((const struct file_head *)(const void *)data, data, out);
 	free(data);
 	if (*why) {
-		inspect_snapshot_free(out);
+		inspect_saved_free(out);
 		out = NULL;
 	}
 	return out;
 }
 
-void inspect_snapshot_free(struct inspect_snapshot *snapshot)
+void inspect_saved_free(struct inspect_saved *saved)
 {
-	if (!snapshot)
+	if (!saved)
 		return;
-	free(snapshot->report.job);
-	free(snapshot->report.phases);
-	inspect_hosts_free(snapshot->report.hosts);
+	free(saved->report.snapshot);
+	free(saved->report.phases);
+	inspect_hosts_free(saved->report.hosts);
 	for (int i = 0; i < INSPECT_RANK_MAX; i++)
-		free(snapshot->memory[i]);
-	free(snapshot);
+		free(saved->memory[i]);
+	free(saved);
 }

@@ -140,27 +140,26 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	assert_int_equal(report->verdict.cause, DIAGNOSE_DIED);
 	assert_true(ranks_have(&report->verdict.culprits, 0));
 	assert_int_equal(ranks_count(&report->verdict.culprits), 1);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
 	assert_int_equal(stat(fixture->path, &status), 0);
 	assert_int_equal(status.st_mode & 07777, 0600);
 
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
 	assert_null(why);
-	assert_non_null(snapshot);
-	assert_string_equal(snapshot->ended, "it broke");
-	assert_string_equal(snapshot->report.text, report->text);
-	assert_int_equal(snapshot->report.verdict.cause, DIAGNOSE_DIED);
-	assert_int_equal(snapshot->report.culprit, 0);
-	assert_int_equal(snapshot->report.job->job, JOB);
-	assert_int_equal(snapshot->report.job->size, SIZE);
-	assert_int_equal(snapshot->report.job->ranks[0].signal, 9);
-	assert_true(snapshot->report.job->ranks[1].known);
-	assert_false(snapshot->report.job->ranks[2].known);
-	assert_false(snapshot->ended_well);
-	assert_true(snapshot->traces[0].header && snapshot->traces[1].header);
-	assert_null(snapshot->traces[2].header);
-	inspect_snapshot_free(snapshot);
+	assert_non_null(saved);
+	assert_string_equal(saved->ended, "it broke");
+	assert_string_equal(saved->report.text, report->text);
+	assert_int_equal(saved->report.verdict.cause, DIAGNOSE_DIED);
+	assert_int_equal(saved->report.culprit, 0);
+	assert_int_equal(saved->report.snapshot->job, JOB);
+	assert_int_equal(saved->report.snapshot->size, SIZE);
+	assert_int_equal(saved->report.snapshot->ranks[0].signal, 9);
+	assert_true(saved->report.snapshot->ranks[1].known);
+	assert_false(saved->report.snapshot->ranks[2].known);
+	assert_false(saved->ended_well);
+	assert_true(saved->traces[0].header && saved->traces[1].header);
+	assert_null(saved->traces[2].header);
+	inspect_saved_free(saved);
 	inspect_report_free(report);
 }
 
@@ -182,19 +181,18 @@ static void traces_are_read_as_they_were_written(void **state)
 	struct inspect_report *report = take(fixture);
 	int fd = open(fixture->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
-	assert_int_equal(inspect_snapshot_write_to(fd, fixture->view, report, "it is over", true),
-			 0);
+	assert_int_equal(inspect_save_to(fd, fixture->view, report, "it is over", true), 0);
 	close(fd);
 	inspect_report_free(report);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
-	assert_true(snapshot->ended_well);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
+	assert_true(saved->ended_well);
 	for (int rank = 0; rank < SIZE; rank++) {
-		assert_true(trace_read(&snapshot->traces[rank], 1, &record, &step));
+		assert_true(trace_read(&saved->traces[rank], 1, &record, &step));
 		assert_int_equal(record.kind, TRACE_BARRIER);
 		assert_int_equal(record.count, rank);
 	}
-	inspect_snapshot_free(snapshot);
+	inspect_saved_free(saved);
 }
 
 /* The same trace in a file of another length. */
@@ -221,31 +219,30 @@ static void traces_that_do_not_fit_are_left_out(void **state)
 	add_with_length(fixture, 1, (size_t)1 << 33);
 	add_with_length(fixture, 2, bytes + 8);
 	struct inspect_report *report = take(fixture);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
 	inspect_report_free(report);
 	assert_int_equal(stat(fixture->path, &status), 0);
 	assert_in_range(status.st_size, bytes, 3 * bytes);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
 	for (int rank = 0; rank < SIZE; rank++)
-		assert_true(snapshot->report.job->ranks[rank].known);
-	assert_true(ranks_are_equal(&snapshot->report.phases->known, &(struct ranks){{4}}));
-	inspect_snapshot_free(snapshot);
+		assert_true(saved->report.snapshot->ranks[rank].known);
+	assert_true(ranks_are_equal(&saved->report.phases->known, &(struct ranks){{4}}));
+	inspect_saved_free(saved);
 }
 
-static bool is_sound(const struct inspect_snapshot *snapshot)
+static bool is_sound(const struct inspect_saved *saved)
 {
-	const struct inspect_report *report = &snapshot->report;
-	const struct diagnose_snapshot *job = report->job;
+	const struct inspect_report *report = &saved->report;
+	const struct diagnose_snapshot *snapshot = report->snapshot;
 
-	return job->size >= 1 && job->size <= INSPECT_RANK_MAX &&
-	       diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)) &&
+	return snapshot->size >= 1 && snapshot->size <= INSPECT_RANK_MAX &&
+	       diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(snapshot->size)) &&
 	       (unsigned)report->verdict.cause <= DIAGNOSE_ABORTED &&
 	       (unsigned)report->verdict.status <= LS_INTERNAL &&
 	       (unsigned)report->failure <= LS_INTERNAL &&
 	       memchr(report->text, 0, sizeof report->text) &&
-	       memchr(snapshot->ended, 0, sizeof snapshot->ended);
+	       memchr(saved->ended, 0, sizeof saved->ended);
 }
 
 /* Every number in the head and at the beginning of the first rank in turn, and the ends of the
@@ -259,8 +256,7 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 
 	assert_true(view_add(fixture, 0, 0));
 	struct inspect_report *report = take(fixture);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
 	inspect_report_free(report);
 	int fd = open(fixture->path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
@@ -269,20 +265,19 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 		assert_int_equal(pread(fd, &good, sizeof good, at), sizeof good);
 		for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 			assert_int_equal(pwrite(fd, &wrong[i], sizeof good, at), sizeof good);
-			struct inspect_snapshot *snapshot =
-				inspect_snapshot_read(fixture->path, &why);
-			assert_true(!snapshot == !!why);
-			assert_true(!snapshot || is_sound(snapshot));
-			refused += !snapshot;
-			inspect_snapshot_free(snapshot);
+			struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+			assert_true(!saved == !!why);
+			assert_true(!saved || is_sound(saved));
+			refused += !saved;
+			inspect_saved_free(saved);
 		}
 		assert_int_equal(pwrite(fd, &good, sizeof good, at), sizeof good);
 	}
 	close(fd);
 	assert_in_range(refused, 40, 5000);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
-	inspect_snapshot_free(snapshot);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
+	inspect_saved_free(saved);
 }
 
 static void a_snapshot_replaces_nothing(void **state)
@@ -294,13 +289,12 @@ static void a_snapshot_replaces_nothing(void **state)
 
 	snprintf(trap, sizeof trap, "%s/trap", fixture->directory);
 	assert_int_equal(symlink(fixture->path, trap), 0);
-	assert_int_equal(inspect_snapshot_write(trap, fixture->view, report, ""), EEXIST);
+	assert_int_equal(inspect_save(trap, fixture->view, report, ""), EEXIST);
 	assert_int_equal(stat(fixture->path, &status), -1);
 	unlink(trap);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, ""), 0);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, ""), EEXIST);
-	assert_int_equal(inspect_snapshot_write("/there/is/none", fixture->view, report, ""),
-			 ENOENT);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, ""), 0);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, ""), EEXIST);
+	assert_int_equal(inspect_save("/there/is/none", fixture->view, report, ""), ENOENT);
 	/* A file that could not be written whole is not left behind. */
 	assert_int_equal(stat(fixture->path, &status), 0);
 	inspect_report_free(report);
@@ -372,13 +366,12 @@ static void a_straggler_is_shown_and_kept(void **state)
 	struct inspect_report *report = take(fixture);
 	print(text, sizeof text, report);
 	assert_string_equal(text, expected);
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
-	print(kept, sizeof kept, &snapshot->report);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
+	print(kept, sizeof kept, &saved->report);
 	assert_string_equal(text, kept);
-	inspect_snapshot_free(snapshot);
+	inspect_saved_free(saved);
 	inspect_report_free(report);
 }
 
@@ -405,13 +398,12 @@ static void phases_are_shown_and_kept(void **state)
 	assert_non_null(strstr(text, "  in data\n"));
 	assert_non_null(strstr(text, "         1  has not begun a phase\n"));
 	assert_non_null(strstr(text, "         2  cannot be read\n"));
-	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
-			 0);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
-	assert_non_null(snapshot);
-	print(kept, sizeof kept, &snapshot->report);
+	assert_int_equal(inspect_save(fixture->path, fixture->view, report, "it broke"), 0);
+	struct inspect_saved *saved = inspect_saved_read(fixture->path, &why);
+	assert_non_null(saved);
+	print(kept, sizeof kept, &saved->report);
 	assert_string_equal(text, kept);
-	inspect_snapshot_free(snapshot);
+	inspect_saved_free(saved);
 	inspect_report_free(report);
 }
 

@@ -38,8 +38,8 @@ struct look {
 static bool is_told_before(const struct inspect_report *report, int rank)
 {
 	for (int q = 0; q < rank; q++)
-		if (report->job->ranks[q].known &&
-		    report->job->ranks[q].pid == report->job->ranks[rank].pid)
+		if (report->snapshot->ranks[q].known &&
+		    report->snapshot->ranks[q].pid == report->snapshot->ranks[rank].pid)
 			return true;
 	return false;
 }
@@ -47,7 +47,7 @@ static bool is_told_before(const struct inspect_report *report, int rank)
 /* NULL: there is nothing to look at, for the reason in *why. */
 static struct look *look_open(const struct inspect_report *report, int rank, const char **why)
 {
-	const struct diagnose_rank *facts = &report->job->ranks[rank];
+	const struct diagnose_rank *facts = &report->snapshot->ranks[rank];
 	const struct trace_view *trace = report->sources[rank].trace;
 	uint64_t images[STACK_IMAGE_MAX];
 	int count;
@@ -156,15 +156,15 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 }
 
 /* The name is another process's text. */
-static void add_foreign_call(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
-			     uint32_t tid, char *out, size_t bytes)
+static void add_foreign_call(const struct diagnose_snapshot *snapshot,
+			     const struct diagnose_rank *rank, uint32_t tid, char *out, size_t bytes)
 {
 	size_t used = strlen(out);
 	char call[ROLE_BYTES / 2];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct wait_slot_body *wait = &rank->threads[i].wait;
 		if (wait->state == WAIT_FOREIGN && wait->tid == tid) {
-			diagnose_named_call_text(job, wait, call, sizeof call);
+			diagnose_named_call_text(snapshot, wait, call, sizeof call);
 			snprintf(out + used, bytes - used, "%sin the foreign call %s",
 				 used ? ", " : "", call);
 			text_clean(out + used, false);
@@ -176,7 +176,7 @@ static void add_foreign_call(const struct diagnose_snapshot *job, const struct d
 /* What the thread does in Lockstep, or did last; "": nothing. */
 static void role_of(const struct look *look, uint32_t tid, char *out, size_t bytes)
 {
-	const struct diagnose_rank *rank = &look->report->job->ranks[look->rank];
+	const struct diagnose_rank *rank = &look->report->snapshot->ranks[look->rank];
 	const struct wait_table *wait_table = look->report->sources[look->rank].trace->wait_table;
 	const struct diagnose_record *record = newest_of(rank, tid);
 	char text[ROLE_BYTES / 2];
@@ -187,13 +187,13 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 	} else if (tid == atomic_load(&wait_table->progress_tid)) {
 		snprintf(out, bytes, "Lockstep's progress");
 	} else if (record) {
-		diagnose_operation_text(record,
-					diagnose_members(look->report->job, record->record.group),
-					text, sizeof text);
+		diagnose_operation_text(
+			record, diagnose_members(look->report->snapshot, record->record.group),
+			text, sizeof text);
 		snprintf(out, bytes, "%s %s",
 			 record->record.state == TRACE_RUNNING ? "in" : "last was", text);
 	}
-	add_foreign_call(look->report->job, rank, tid, out, bytes);
+	add_foreign_call(look->report->snapshot, rank, tid, out, bytes);
 }
 
 /* The text in place of frames of Python; "": none. */
@@ -349,7 +349,7 @@ void inspect_stacks_print(FILE *out, const struct inspect_report *report)
 	char problem[PROBLEM_BYTES];
 	const char *why;
 
-	for (int r = 0; r < report->job->size; r++) {
+	for (int r = 0; r < report->snapshot->size; r++) {
 		struct look *look = look_open(report, r, &why);
 		if (!look) {
 			fprintf(out, "  stacks of rank %d: it %s\n", r, why);

@@ -169,16 +169,17 @@ bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
 
 void inspect_report_add_python(struct inspect_report *report)
 {
-	struct diagnose_snapshot *job = report->job;
+	struct diagnose_snapshot *snapshot = report->snapshot;
 	const struct diagnose_verdict *verdict = &report->verdict;
 	uint64_t end_ns = clock_now_ns() + LOOK_MS * UINT64_C(1000000);
-	for (int i = 0; i < job->size && clock_now_ns() < end_ns; i++) {
+	for (int i = 0; i < snapshot->size && clock_now_ns() < end_ns; i++) {
 		const struct diagnose_source *source = &report->sources[i];
 		int r = source->rank;
-		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < job->size &&
+		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < snapshot->size &&
 		    ranks_have(&verdict->culprits, r) &&
-		    diagnose_may_look_into(source, &job->ranks[r]))
-			look_at_rank(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
+		    diagnose_may_look_into(source, &snapshot->ranks[r]))
+			look_at_rank(&snapshot->ranks[r],
+				     diagnose_part_of(snapshot, verdict, r).record);
 	}
 	inspect_report_judge(report);
 }
@@ -212,11 +213,11 @@ void inspect_report_ask_python(struct inspect_report *report)
 	if (report->failure != LS_OK || settings_is_under_valgrind(NULL))
 		return;
 	inspect_report_judge(report);
-	if (failure_python_words(report->sources, report->job, &report->verdict, &command) == 0)
+	if (failure_python_words(report->sources, report->snapshot, &report->verdict, &command) == 0)
 		return;
 	ask_helper(&command, answer, sizeof answer);
 	RANKS_EACH (r, &report->verdict.culprits)
-		if (r < report->job->size && is_there(&report->job->ranks[r]))
-			failure_python_take(answer, &report->job->ranks[r]);
+		if (r < report->snapshot->size && is_there(&report->snapshot->ranks[r]))
+			failure_python_take(answer, &report->snapshot->ranks[r]);
 	inspect_report_judge(report);
 }

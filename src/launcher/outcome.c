@@ -205,10 +205,9 @@ static void write_snapshot(struct launcher_job *job, const char *ended)
 	if (!directory || !directory[0])
 		directory = "/tmp";
 	int length = snprintf(path, sizeof path, "%s/lockstep-%016llx.snapshot", directory,
-			      (unsigned long long)job->report->job->job);
-	int error = length >= (int)sizeof path
-			    ? ENAMETOOLONG
-			    : inspect_snapshot_write(path, job->view, job->report, ended);
+			      (unsigned long long)job->report->snapshot->job);
+	int error = length >= (int)sizeof path ? ENAMETOOLONG
+					       : inspect_save(path, job->view, job->report, ended);
 	if (error != 0)
 		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT_FAILED, path, strerror(error));
 	else
@@ -291,8 +290,7 @@ static bool write_trace(struct launcher_job *job, bool ended_well)
 		inspect_report_explain(job->report);
 	else
 		end_text(job, text, sizeof text);
-	int error =
-		inspect_snapshot_write_to(job->trace_fd, job->view, job->report, text, ended_well);
+	int error = inspect_save_to(job->trace_fd, job->view, job->report, text, ended_well);
 	if (close(job->trace_fd) != 0 && error == 0)
 		error = errno;
 	job->trace_fd = -1;

@@ -284,8 +284,8 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *lengt
 /* ---- lines of Python ---- */
 
 /* No Python program is asked for them: that would be a process beside all threads, in real time. */
-void __wrap_failure_add_python(struct world *world, struct diagnose_snapshot *job,
+void __wrap_failure_add_python(struct world *world, struct diagnose_snapshot *snapshot,
 			       const struct diagnose_verdict *verdict)
 {
-	(void)world, (void)job, (void)verdict;
+	(void)world, (void)snapshot, (void)verdict;
 }

@@ -23,9 +23,10 @@ static void look(struct program_results *results, const struct inspect_view *vie
 		return;
 	results->looked++;
 	if (report->failure == LS_OK)
-		diagnose_judge(report->job, NULL, &report->verdict);
+		diagnose_judge(report->snapshot, NULL, &report->verdict);
 	if (report->failure == LS_OK && is_fault(report->verdict.cause) && !results->seen[0])
-		diagnose_text(report->job, &report->verdict, results->seen, sizeof results->seen);
+		diagnose_text(report->snapshot, &report->verdict, results->seen,
+			      sizeof results->seen);
 	inspect_report_free(report);
 }
 

@@ -165,8 +165,8 @@ static void find(struct job *job)
 static void count(const struct inspect_report *report)
 {
 	bool waiting = false, busy = false;
-	for (int r = 0; r < report->job->size; r++) {
-		const struct diagnose_rank *rank = &report->job->ranks[r];
+	for (int r = 0; r < report->snapshot->size; r++) {
+		const struct diagnose_rank *rank = &report->snapshot->ranks[r];
 		waiting = waiting || rank->thread_count > 0;
 		for (uint32_t i = 0; i < rank->record_count; i++)
 			busy = busy || rank->records[i].end_ns == 0;
@@ -190,7 +190,8 @@ static void look(struct job *job)
 		count(report);
 		if (inspect_report_is_verdict(report, PATIENCE_MS)) {
 			done.bad_looks++;
-			diagnose_add_sites(report->sources, report->job->size, report->job);
+			diagnose_add_sites(report->sources, report->snapshot->size,
+					   report->snapshot);
 			inspect_report_judge(report);
 			show(job, report->text[0] ? report->text : "a verdict without words");
 		}

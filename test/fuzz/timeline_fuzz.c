@@ -57,7 +57,7 @@ static void make_file(void)
 	file.fd = memfd_create("timeline-fuzz", MFD_CLOEXEC);
 	MUST(report && file.fd >= 0);
 	snprintf(file.path, sizeof file.path, "/proc/self/fd/%d", file.fd);
-	MUST(inspect_snapshot_write_to(file.fd, view, report, "it is over", true) == 0);
+	MUST(inspect_save_to(file.fd, view, report, "it is over", true) == 0);
 	file.bytes = (size_t)lseek(file.fd, 0, SEEK_END);
 	file.whole = malloc(file.bytes);
 	MUST(file.whole && pread(file.fd, file.whole, file.bytes, 0) == (ssize_t)file.bytes);
@@ -128,18 +128,18 @@ static void check_pictures(const struct timeline *timeline)
 	free(text);
 }
 
-static void draw(const struct inspect_snapshot *snapshot, uint64_t last_ns, bool with_sites)
+static void draw(const struct inspect_saved *saved, uint64_t last_ns, bool with_sites)
 {
-	const struct diagnose_snapshot *job = snapshot->report.job;
-	struct timeline *timeline = timeline_new(job->job, job->size);
+	const struct diagnose_snapshot *snapshot = saved->report.snapshot;
+	struct timeline *timeline = timeline_new(snapshot->job, snapshot->size);
 	MUST(timeline);
-	for (int r = 0; r < job->size; r++)
-		if (snapshot->traces[r].header)
-			MUST(timeline_add(timeline, r, &snapshot->traces[r]));
-	for (int r = 0; r < job->size && with_sites; r++)
-		if (snapshot->traces[r].header)
-			timeline_add_sites(timeline, r, &snapshot->traces[r]);
-	MUST(timeline_lay_out(timeline, last_ns, job->now_ns));
+	for (int r = 0; r < snapshot->size; r++)
+		if (saved->traces[r].header)
+			MUST(timeline_add(timeline, r, &saved->traces[r]));
+	for (int r = 0; r < snapshot->size && with_sites; r++)
+		if (saved->traces[r].header)
+			timeline_add_sites(timeline, r, &saved->traces[r]);
+	MUST(timeline_lay_out(timeline, last_ns, snapshot->now_ns));
 	check_layout(timeline);
 	check_pictures(timeline);
 	timeline_free(timeline);
@@ -155,12 +155,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t count = (size - 1) / PATCH_BYTES;
 	for (size_t i = 0; i < count; i++)
 		apply(data + 1 + i * PATCH_BYTES, false);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(file.path, &why);
-	MUST(!snapshot == !!why);
+	struct inspect_saved *saved = inspect_saved_read(file.path, &why);
+	MUST(!saved == !!why);
 	/* Call sites open files, which is slow, so only sometimes. */
-	if (snapshot)
-		draw(snapshot, data[0] & 1 ? UINT64_C(1) << (data[0] >> 2) : 0, data[0] >> 4 == 0);
-	inspect_snapshot_free(snapshot);
+	if (saved)
+		draw(saved, data[0] & 1 ? UINT64_C(1) << (data[0] >> 2) : 0, data[0] >> 4 == 0);
+	inspect_saved_free(saved);
 	for (size_t i = 0; i < count; i++)
 		apply(data + 1 + i * PATCH_BYTES, true);
 	return 0;

@@ -24,7 +24,7 @@ struct image {
 };
 
 static struct image images[RANKS];
-static struct diagnose_snapshot *job;
+static struct diagnose_snapshot *snapshot;
 
 static void *copy_of(const void *from, size_t bytes)
 {
@@ -104,8 +104,8 @@ static void make_images(void)
 		image->segment_before = copy_of(zeros, sizeof zeros);
 		trace_fini(&trace);
 	}
-	job = diagnose_snapshot_new(RANKS);
-	MUST(job);
+	snapshot = diagnose_snapshot_new(RANKS);
+	MUST(snapshot);
 }
 
 /* Applies a patch to the images, or reverts it. */
@@ -145,14 +145,14 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 {
 	static char text[256 * 16 + 1];
 	struct diagnose_verdict verdict;
-	diagnose_judge(job, hint, &verdict);
+	diagnose_judge(snapshot, hint, &verdict);
 	MUST(verdict.cause <= DIAGNOSE_ABORTED);
 	MUST(verdict.culprit == -1 || (verdict.culprit >= 0 && verdict.culprit < RANKS));
 	MUST(!ranks_meet(&verdict.waiting, &verdict.culprits));
 	memset(text, '#', sizeof text);
-	diagnose_text(job, &verdict, text, room);
+	diagnose_text(snapshot, &verdict, text, room);
 	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
-	diagnose_headline(job, &verdict, text, room);
+	diagnose_headline(snapshot, &verdict, text, room);
 	MUST(text[room] == '#');
 }
 
@@ -203,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct trace_view views[RANKS];
 	struct diagnose_source sources[RANKS] = {0};
 	static struct ddp_phases *phases, *no_phases;
-	if (!job) {
+	if (!snapshot) {
 		make_images();
 		phases = ddp_phases_new(RANKS);
 		no_phases = ddp_phases_new(RANKS);
@@ -234,10 +234,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	compare_phases(phases, room);
 	/* Call sites open files, which is slow, so only sometimes. */
 	struct diagnose_closing closing = {.count = 1, .ids = &(uint32_t){GROUP}};
-	diagnose_collect(sources, RANKS, options & WITH_HINT ? &closing : NULL, job);
+	diagnose_collect(sources, RANKS, options & WITH_HINT ? &closing : NULL, snapshot);
 	if (options & WITH_SITES && (options >> 6) == 3)
-		diagnose_add_sites(sources, RANKS, job);
-	MUST(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(RANKS)));
+		diagnose_add_sites(sources, RANKS, snapshot);
+	MUST(diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(RANKS)));
 	struct diagnose_hint hint = {.status = size & 15,
 				     .rank = (int)(size % 4) - 1,
 				     .peer = (int)(size / 4 % 4) - 1,
@@ -251,13 +251,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		/* A job from a file: what passes the check can be judged. */
 		uint32_t offset;
 		memcpy(&offset, patches + i * PATCH_BYTES + 1, sizeof offset);
-		((unsigned char *)job)[offset % diagnose_snapshot_bytes(RANKS)] =
+		((unsigned char *)snapshot)[offset % diagnose_snapshot_bytes(RANKS)] =
 			patches[i * PATCH_BYTES + 5];
-		if (!diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(RANKS)))
+		if (!diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(RANKS)))
 			break;
 		judge_and_tell(NULL, room);
 	}
-	job->size = RANKS;
+	snapshot->size = RANKS;
 	for (size_t i = 0; i < count; i++)
 		apply(patches + i * PATCH_BYTES, true);
 	return 0;

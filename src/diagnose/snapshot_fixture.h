@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Jobs made by hand, for the tests of this room: each rank is a process with one thread, known,
  * asleep, outside of Lockstep, with pid 100 + rank; the time is 1000 s. */
-#ifndef DIAGNOSE_JOB_FIXTURE_H
-#define DIAGNOSE_JOB_FIXTURE_H
+#ifndef DIAGNOSE_SNAPSHOT_FIXTURE_H
+#define DIAGNOSE_SNAPSHOT_FIXTURE_H
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,13 +20,13 @@ enum { TEST_GROUP = 1 };
 static const uint64_t test_second = UINT64_C(1000000000);
 static const uint64_t test_now = UINT64_C(1000) * 1000000000;
 
-TEST_UNUSED static struct diagnose_snapshot *test_job(int size)
+TEST_UNUSED static struct diagnose_snapshot *test_snapshot(int size)
 {
-	struct diagnose_snapshot *job = diagnose_snapshot_new(size);
-	assert_non_null(job);
-	job->now_ns = test_now;
+	struct diagnose_snapshot *snapshot = diagnose_snapshot_new(size);
+	assert_non_null(snapshot);
+	snapshot->now_ns = test_now;
 	for (int r = 0; r < size; r++) {
-		struct diagnose_rank *rank = &job->ranks[r];
+		struct diagnose_rank *rank = &snapshot->ranks[r];
 		rank->known = true;
 		rank->rank = r;
 		rank->pid = 100 + r;
@@ -37,14 +37,14 @@ TEST_UNUSED static struct diagnose_snapshot *test_job(int size)
 		rank->threads[0].wait.state = WAIT_OUTSIDE;
 		rank->threads[0].wait.tid = 100 + (uint32_t)r;
 	}
-	return job;
+	return snapshot;
 }
 
 /* Another thread of rank r, outside. */
-TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_snapshot *job, int r,
+TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_snapshot *snapshot, int r,
 						       uint32_t tid)
 {
-	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_rank *rank = &snapshot->ranks[r];
 	struct diagnose_thread *thread = &rank->threads[rank->thread_count++];
 	thread->stable = true;
 	thread->wait.state = WAIT_OUTSIDE;
@@ -53,11 +53,11 @@ TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_snapshot 
 }
 
 /* The newest operation of rank r, running since `ago` seconds, by its first thread. */
-TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_snapshot *job, int r,
+TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_snapshot *snapshot, int r,
 						     struct trace_record op, unsigned ago,
 						     const char *site)
 {
-	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_rank *rank = &snapshot->ranks[r];
 	struct diagnose_record *record = &rank->records[0];
 	uint64_t index = rank->record_count ? record->record.index + 1 : 1;
 	assert_true(rank->record_count < DIAGNOSE_RECORD_MAX);
@@ -72,11 +72,11 @@ TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_snapshot *j
 }
 
 /* As test_call, and finished `ago` seconds ago. */
-TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_snapshot *job, int r,
+TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_snapshot *snapshot, int r,
 						     struct trace_record op, unsigned ago,
 						     const char *site)
 {
-	struct diagnose_record *record = test_call(job, r, op, ago + 1, site);
+	struct diagnose_record *record = test_call(snapshot, r, op, ago + 1, site);
 	record->record.state = TRACE_DONE;
 	record->end_ns = test_now - ago * test_second;
 	return record;
@@ -114,10 +114,10 @@ TEST_UNUSED static struct trace_record test_point(uint16_t kind, int peer, int t
 
 /* `thread` of rank r waits in its rank's newest operation, as long as that lasts, for all of
  * `peers`. */
-TEST_UNUSED static void test_wait_on(struct diagnose_snapshot *job, int r,
+TEST_UNUSED static void test_wait_on(struct diagnose_snapshot *snapshot, int r,
 				     struct diagnose_thread *thread, uint64_t peers)
 {
-	struct diagnose_record *record = &job->ranks[r].records[0];
+	struct diagnose_record *record = &snapshot->ranks[r].records[0];
 	struct wait_slot_body *wait = &thread->wait;
 	wait->state = WAIT_WORDS;
 	wait->group = TEST_GROUP;
@@ -133,37 +133,37 @@ TEST_UNUSED static void test_wait_on(struct diagnose_snapshot *job, int r,
 	record->record.tid = wait->tid;
 }
 
-TEST_UNUSED static void test_wait(struct diagnose_snapshot *job, int r, uint64_t peers)
+TEST_UNUSED static void test_wait(struct diagnose_snapshot *snapshot, int r, uint64_t peers)
 {
-	test_wait_on(job, r, &job->ranks[r].threads[0], peers);
+	test_wait_on(snapshot, r, &snapshot->ranks[r].threads[0], peers);
 }
 
 /* All ranks have done all-reduce #57; those of `waiting` wait since 2 s in #58 for those of
  * `absent`. */
 TEST_UNUSED static struct diagnose_snapshot *test_absent(int size, uint64_t absent)
 {
-	struct diagnose_snapshot *job = test_job(size);
+	struct diagnose_snapshot *snapshot = test_snapshot(size);
 	for (int r = 0; r < size; r++) {
-		test_done(job, r, test_allreduce(57), 3, "train.c:211");
+		test_done(snapshot, r, test_allreduce(57), 3, "train.c:211");
 		if (absent >> r & 1)
 			continue;
-		test_call(job, r, test_allreduce(58), 2, "train.c:211");
-		test_wait(job, r, absent);
+		test_call(snapshot, r, test_allreduce(58), 2, "train.c:211");
+		test_wait(snapshot, r, absent);
 	}
-	return job;
+	return snapshot;
 }
 
 /* Rank r waits in a receive from `peers`[r] for each r below `size`; -1: it does not. */
 TEST_UNUSED static struct diagnose_snapshot *test_ring(int size, const int *peers)
 {
-	struct diagnose_snapshot *job = test_job(size);
+	struct diagnose_snapshot *snapshot = test_snapshot(size);
 	for (int r = 0; r < size; r++) {
 		if (peers[r] < 0)
 			continue;
-		test_call(job, r, test_point(TRACE_RECV, peers[r], 7), 2, "ring.c:5");
-		test_wait(job, r, test_bit(peers[r]));
+		test_call(snapshot, r, test_point(TRACE_RECV, peers[r], 7), 2, "ring.c:5");
+		test_wait(snapshot, r, test_bit(peers[r]));
 	}
-	return job;
+	return snapshot;
 }
 
 TEST_UNUSED static uint64_t test_all(int size)
@@ -171,34 +171,35 @@ TEST_UNUSED static uint64_t test_all(int size)
 	return size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
 }
 
-TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_snapshot *job,
+TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_snapshot *snapshot,
 						      const struct diagnose_hint *hint)
 {
 	struct diagnose_verdict verdict;
-	assert_true(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)));
-	diagnose_judge(job, hint, &verdict);
+	assert_true(diagnose_snapshot_is_valid(snapshot, diagnose_snapshot_bytes(snapshot->size)));
+	diagnose_judge(snapshot, hint, &verdict);
 	return verdict;
 }
 
-/* Judges, compares, and frees the job. */
-TEST_UNUSED static void test_verdict(struct diagnose_snapshot *job,
+/* Judges, compares, and frees the snapshot. */
+TEST_UNUSED static void test_verdict(struct diagnose_snapshot *snapshot,
 				     const struct diagnose_hint *hint, struct diagnose_verdict want)
 {
-	struct diagnose_verdict got = test_judge(job, hint);
+	struct diagnose_verdict got = test_judge(snapshot, hint);
 	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(want.cause));
 	assert_int_equal(got.status, want.status);
 	assert_int_equal(got.culprit, want.culprit);
 	assert_int_equal(test_bits(got.culprits), test_bits(want.culprits));
 	assert_int_equal(test_bits(got.waiting), test_bits(want.waiting));
 	assert_int_equal(got.seq, want.seq);
-	free(job);
+	free(snapshot);
 }
 
-/* The verdict, of which a deadlock is one in the first operation; ends the job. */
-TEST_UNUSED static void test_judged_waits(struct diagnose_snapshot *job, enum diagnose_cause cause,
-					  uint64_t culprits, uint64_t waiting)
+/* The verdict, of which a deadlock is one in the first operation; frees the snapshot. */
+TEST_UNUSED static void test_judged_waits(struct diagnose_snapshot *snapshot,
+					  enum diagnose_cause cause, uint64_t culprits,
+					  uint64_t waiting)
 {
-	struct diagnose_verdict got = test_judge(job, NULL);
+	struct diagnose_verdict got = test_judge(snapshot, NULL);
 	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
 	assert_int_equal(test_bits(got.culprits), culprits);
 	assert_int_equal(test_bits(got.waiting), waiting);
@@ -209,7 +210,7 @@ TEST_UNUSED static void test_judged_waits(struct diagnose_snapshot *job, enum di
 						      : -1);
 		assert_int_equal(got.seq, 1);
 	}
-	free(job);
+	free(snapshot);
 }
 
 #endif
