@@ -24,8 +24,8 @@
  * are biased to the one thread that nearly always takes them (bias.h); init_unbiased is for locks
  * of the level that several threads take in turn; such a lock is an ordinary mutex. */
 #define LOCK_LEVELS(X, Y)                                                                 \
-	Y(group, none, "groups, lanes and operations of one rank")                        \
-	Y(mail, group, "messages and posted receives of one group")                       \
+	Y(rank, none, "groups, lanes and operations of one rank")                         \
+	Y(mail, rank, "messages and posted receives of one group")                        \
 	X(peer, mail, "the channels between one rank and one peer")                       \
 	Y(pool, peer, "blocks of one device's memory")                                    \
 	X(gate, pool, "what is in flight on devices, and what they are to be given back") \
@@ -46,11 +46,11 @@
 #define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
 /* For functions that must run with no lock of this level held, such as all that can wait. */
 #define LOCK_AVOIDS(level) LOCK_ATTRIBUTE(locks_excluded(lock_level_##level))
-#define LOCK_AVOIDS_ALL    \
-	LOCK_AVOIDS(group) \
-	LOCK_AVOIDS(mail)  \
-	LOCK_AVOIDS(peer)  \
-	LOCK_AVOIDS(pool)  \
+#define LOCK_AVOIDS_ALL   \
+	LOCK_AVOIDS(rank) \
+	LOCK_AVOIDS(mail) \
+	LOCK_AVOIDS(peer) \
+	LOCK_AVOIDS(pool) \
 	LOCK_AVOIDS(gate) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace) LOCK_AVOIDS(races)
 
 /* Phantom capabilities, one per level. The first declaration must state the order: clang
@@ -120,7 +120,7 @@ static inline void lock_release_biased(int index, struct lock_state *lock)
 	bias_leave(inside);
 }
 
-/* struct lock_group, lock_group_init, lock_group_acquire, … Clang cannot look into the mutex,
+/* struct lock_rank, lock_rank_init, lock_rank_acquire, … Clang cannot look into the mutex,
  * so it believes the declarations. */
 #define X(level, before, what)                                                       \
 	struct lock_##level {                                                        \
@@ -157,7 +157,7 @@ uint32_t lock_held_mask(void);
 /* Aborts with LS-LOCK-WAIT if the calling thread holds any lock. */
 void lock_assert_none(void);
 
-/* "group", for an index below LOCK_LEVEL_COUNT; else "?". */
+/* "rank", for an index below LOCK_LEVEL_COUNT; else "?". */
 const char *lock_level_name(int index);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/lock.h"
 #include "base/wait.h"
 
-static struct lock_group outer;
+static struct lock_rank outer;
 static struct lock_memory inner, other_inner;
 
 static void test_mask(void **state)
@@ -24,11 +24,11 @@ static void test_mask(void **state)
 	(void)state;
 	assert_int_equal(lock_held_mask(), 0);
 	lock_assert_none();
-	lock_group_acquire(&outer);
-	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_group);
+	lock_rank_acquire(&outer);
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_rank);
 	lock_memory_acquire(&inner);
-	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_group | 1u << LOCK_INDEX_memory);
-	lock_group_release(&outer);
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_rank | 1u << LOCK_INDEX_memory);
+	lock_rank_release(&outer);
 	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_memory);
 	lock_memory_release(&inner);
 	assert_int_equal(lock_held_mask(), 0);
@@ -37,21 +37,21 @@ static void test_mask(void **state)
 static void test_names(void **state)
 {
 	(void)state;
-	assert_string_equal(lock_level_name(LOCK_INDEX_group), "group");
+	assert_string_equal(lock_level_name(LOCK_INDEX_rank), "rank");
 	assert_string_equal(lock_level_name(LOCK_INDEX_trace), "trace");
 	assert_string_equal(lock_level_name(-1), "?");
 	assert_string_equal(lock_level_name(LOCK_LEVEL_COUNT), "?");
 }
 
-static int counter LOCK_GUARDED(group);
+static int counter LOCK_GUARDED(rank);
 
 static void *count(void *arg)
 {
 	(void)arg;
 	for (int i = 0; i < 10000; i++) {
-		lock_group_acquire(&outer);
+		lock_rank_acquire(&outer);
 		counter++;
-		lock_group_release(&outer);
+		lock_rank_release(&outer);
 	}
 	return NULL;
 }
@@ -64,9 +64,9 @@ static void test_exclusion(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, count, NULL), 0);
 	for (int i = 0; i < 3; i++)
 		wait_join(threads[i]);
-	lock_group_acquire(&outer);
+	lock_rank_acquire(&outer);
 	int counted = counter;
-	lock_group_release(&outer);
+	lock_rank_release(&outer);
 	assert_int_equal(counted, 30000);
 }
 
@@ -115,7 +115,7 @@ static void test_owned(void **state)
 LOCK_UNCHECKED static void inverted(void)
 {
 	lock_memory_acquire(&inner);
-	lock_group_acquire(&outer);
+	lock_rank_acquire(&outer);
 }
 
 LOCK_UNCHECKED static void twice(void)
@@ -153,7 +153,7 @@ LOCK_UNCHECKED static void wait_words_under_lock(void)
 	int peer;
 	struct wait_call call = {.count = 0};
 	struct waiter waiter = {.wait_table = NULL};
-	lock_group_acquire(&outer);
+	lock_rank_acquire(&outer);
 	lock_memory_acquire(&inner);
 	ls_status ignored = wait_words(&waiter, &call, &peer);
 	(void)ignored;
@@ -202,7 +202,7 @@ static void test_violations(void **state)
 {
 	(void)state;
 	assert_aborts(inverted,
-		      "wants a 'group' lock while it holds a 'memory' lock [LS-LOCK-ORDER]");
+		      "wants a 'rank' lock while it holds a 'memory' lock [LS-LOCK-ORDER]");
 	assert_aborts(twice, "wants a 'memory' lock while it holds a 'memory' lock");
 	lock_mail_fini(&mail);
 	lock_mail_init(&mail);
@@ -218,7 +218,7 @@ static void test_violations(void **state)
 
 int main(void)
 {
-	lock_group_init(&outer);
+	lock_rank_init(&outer);
 	lock_memory_init(&inner);
 	lock_memory_init(&other_inner);
 	lock_mail_init(&mail);

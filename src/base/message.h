@@ -11,7 +11,7 @@
 
 /* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was
  * set for this thread. If nobody reads, it waits 0.3 s and no longer: the message is lost, and the
- * next one that is read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory"). */
+ * next one that is read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "rank", "memory"). */
 #define MESSAGE_SAY(...) message_say(__VA_ARGS__)
 void message_say(const char *id, enum setting_log level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

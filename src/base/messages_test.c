@@ -20,9 +20,9 @@ static void test_form(void **state)
 	(void)state;
 	struct capture capture;
 	capture_begin(&capture);
-	MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory");
+	MESSAGE_SAY(MESSAGE_LOCK_ORDER, "rank", "memory");
 	assert_string_equal(capture_end(&capture),
-			    "lockstep: lock order: wants a 'group' lock while it holds a 'memory' "
+			    "lockstep: lock order: wants a 'rank' lock while it holds a 'memory' "
 			    "lock [LS-LOCK-ORDER]\n");
 	message_set_rank(3);
 	capture_begin(&capture);

@@ -12,11 +12,11 @@ struct ls_request *group_batch_find(ls_group *group)
 	if (!atomic_load_explicit(&group->batch_count, memory_order_relaxed))
 		return NULL;
 	uint32_t tid = trace_thread_id();
-	lock_group_acquire(&group->pool.lock);
+	lock_rank_acquire(&group->pool.lock);
 	struct ls_request *batch = group->batches;
 	while (batch && batch->batch_tid != tid)
 		batch = batch->next;
-	lock_group_release(&group->pool.lock);
+	lock_rank_release(&group->pool.lock);
 	return batch;
 }
 
@@ -56,22 +56,22 @@ ls_status ls_batch_begin(ls_group *group)
 	batch->is_batch = true;
 	batch->batch_tid = trace_thread_id();
 	atomic_store(&batch->parts, 1);
-	lock_group_acquire(&group->pool.lock);
+	lock_rank_acquire(&group->pool.lock);
 	batch->next = group->batches;
 	group->batches = batch;
-	lock_group_release(&group->pool.lock);
+	lock_rank_release(&group->pool.lock);
 	atomic_fetch_add(&group->batch_count, 1);
 	return LS_OK;
 }
 
 static void leave_batch(ls_group *group, struct ls_request *batch)
 {
-	lock_group_acquire(&group->pool.lock);
+	lock_rank_acquire(&group->pool.lock);
 	struct ls_request **at = &group->batches;
 	while (*at != batch)
 		at = &(*at)->next;
 	*at = batch->next;
-	lock_group_release(&group->pool.lock);
+	lock_rank_release(&group->pool.lock);
 	atomic_fetch_sub(&group->batch_count, 1);
 }
 

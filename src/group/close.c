@@ -46,7 +46,7 @@ void group_close_world(struct world *world, uint32_t timeout_ms)
 		fork_forget(world->control_mark);
 	if (holds && world->control_fd >= 0)
 		close(world->control_fd);
-	lock_group_fini(&world->lock);
+	lock_rank_fini(&world->lock);
 	if (!world->device)
 		free(world);
 }
@@ -99,7 +99,7 @@ static bool other_thread_waits(const ls_group *group, bool all)
 }
 
 /* Ends the claims of the other open groups, from the newest to the one before `end`. */
-static void unclaim_others(const ls_group *group, const struct ls_group *end) LOCK_REQUIRES(group)
+static void unclaim_others(const ls_group *group, const struct ls_group *end) LOCK_REQUIRES(rank)
 {
 	for (struct ls_group *one = group->world->open; one != end; one = one->next)
 		if (one != group)
@@ -118,7 +118,7 @@ static bool claim(ls_group *group, bool all)
 		atomic_fetch_add(&world->closers, 1);
 		return true;
 	}
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *one = world->open;
 	while (one && (one == group || !atomic_exchange(&one->is_closing, true)))
 		one = one->next;
@@ -126,7 +126,7 @@ static bool claim(ls_group *group, bool all)
 	bool claimed = !one && atomic_load(&world->closers) == 0;
 	if (!claimed)
 		unclaim_others(group, one);
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (!claimed)
 		atomic_store(&group->is_closing, false);
 	return claimed;
@@ -136,9 +136,9 @@ static void unclaim(ls_group *group, bool all)
 {
 	struct world *world = group->world;
 	if (all) {
-		lock_group_acquire(&world->lock);
+		lock_rank_acquire(&world->lock);
 		unclaim_others(group, NULL);
-		lock_group_release(&world->lock);
+		lock_rank_release(&world->lock);
 	}
 	atomic_store(&group->is_closing, false);
 	if (!all)

@@ -56,7 +56,7 @@ ls_status group_device_open(struct world *world, const char *name)
 		free(device);
 		return status;
 	}
-	lock_group_init_unbiased(&device->lock);
+	lock_rank_init_unbiased(&device->lock);
 	world->device = device;
 	return open_pool(world, device);
 }
@@ -78,13 +78,13 @@ ls_status group_device_register(struct world *world)
 
 static void free_words(struct world_device *device)
 {
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	while (device->words) {
 		struct op_stream_words *words = device->words;
 		device->words = words->next;
 		free(words);
 	}
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 }
 
 bool group_device_refuses_close(struct world *world)
@@ -117,7 +117,7 @@ void group_device_close(struct world *world, uint32_t timeout_ms)
 	device->driver.ops->close(&device->driver);
 	wait_foreign_call_end(&world->waiter);
 	free_words(device);
-	lock_group_fini(&device->lock);
+	lock_rank_fini(&device->lock);
 	world->device = NULL;
 	if (device->gate)
 		pool_gate_leave(device->gate, &device->deferred);

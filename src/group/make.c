@@ -148,7 +148,7 @@ static void reset_object(struct ls_group *group)
 }
 
 /* Takes closed groups that all members have left out of their list. */
-static struct ls_group *take_left(struct world *world) LOCK_REQUIRES(group)
+static struct ls_group *take_left(struct world *world) LOCK_REQUIRES(rank)
 {
 	struct ls_group **at = &world->closed, *left = NULL;
 	while (*at) {
@@ -174,26 +174,26 @@ static void clear_left(struct world *world, struct ls_group *left)
 		next = group->next;
 		if (free)
 			reset_object(group);
-		lock_group_acquire(&world->lock);
+		lock_rank_acquire(&world->lock);
 		struct ls_group **list = free ? &world->spare : &world->closed;
 		group->next = *list;
 		*list = group;
-		lock_group_release(&world->lock);
+		lock_rank_release(&world->lock);
 	}
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	world->clearing--;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 }
 
 /* *full: all objects are in use. */
 static struct ls_group *take_object(struct world *world, const char *function, bool *full)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *left = world->spare ? NULL : take_left(world);
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (left)
 		clear_left(world, left);
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *group = world->spare;
 	uint32_t area = world->object_count;
 	*full = !group && area == TRANSPORT_AREAS;
@@ -202,16 +202,16 @@ static struct ls_group *take_object(struct world *world, const char *function, b
 	else if (!*full)
 		/* counts also if there is no memory, because then this rank cannot continue */
 		world->object_count++;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return group || *full ? group : create_object(world, area, function);
 }
 
 /* Whether another thread has spare objects in a moment. */
 static bool is_clearing(struct world *world)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	bool clearing = world->clearing > 0;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return clearing;
 }
 
@@ -231,10 +231,10 @@ struct ls_group *group_alloc(struct world *world, const char *function)
 void group_free(struct ls_group *group)
 {
 	struct world *world = group->world;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	group->next = world->spare;
 	world->spare = group;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 }
 
 struct transport_area *group_own_area(const struct ls_group *group)
@@ -260,10 +260,10 @@ void group_retire(struct ls_group *group)
 	}
 	transport_notify_all(&group->team);
 	atomic_fetch_add(&group->holders, 1);
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	group->next = world->closed;
 	world->closed = group;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 }
 
 bool group_has_memory(const struct ls_group *group, int members, bool reports)
@@ -358,10 +358,10 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	atomic_store(&group->gone_seen, 0);
 	atomic_store(&group->passes, 0);
 	memset(group->warned, 0, sizeof group->warned);
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	group->next = world->open;
 	world->open = group;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (!first)
 		hosts_team_announce(&group->team); /* from now on other hosts tell of a failure */
 }
@@ -436,13 +436,13 @@ void group_leave(struct ls_group *group)
 	atomic_store(&group->trace_entry->state, TRACE_GROUP_CLOSED);
 	failure_compare_ends(group);
 	mailbox_free_returned(group->mailbox);
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group **at = &world->open;
 	while (*at && *at != group)
 		at = &(*at)->next;
 	if (*at)
 		*at = group->next;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->times_closed;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as the members' side is: either a member sees that I have left,
@@ -456,19 +456,19 @@ void group_leave(struct ls_group *group)
 	}
 	group->fork_generation = FORK_NEVER;
 	atomic_fetch_add(&group->holders, 1); /* another thread may open a group meanwhile */
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	group->next = world->closed;
 	world->closed = group;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	failure_ends_closed(group);
 	world_release(group);
 }
 
 static struct ls_group *newest_group(struct world *world)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *group = world->open;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return group;
 }
 
@@ -490,10 +490,10 @@ static void destroy_list(struct ls_group *group)
 
 void group_free_all(struct world *world)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *lists[] = {world->open, world->closed, world->spare};
 	world->open = world->closed = world->spare = NULL;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	for (int i = 0; i < 3; i++)
 		destroy_list(lists[i]);
 }

@@ -393,7 +393,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->table = opening->table;
 	if (opening->run_notes && !opening->is_served)
 		snprintf(world->run_notes, sizeof world->run_notes, "%s", opening->run_notes);
-	lock_group_init_unbiased(&world->lock);
+	lock_rank_init_unbiased(&world->lock);
 	failure_watch_init(&world->watch);
 	p2p_init(world);
 	world->watch.show = p2p_show;

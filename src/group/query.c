@@ -61,11 +61,11 @@ ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
 	if (!parent || !ranks || count < 1 || !world_is_usable(parent))
 		return NULL;
 	struct world *world = parent->world;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *group = world->open; /* the newest first */
 	while (group && !is_of(group, parent, ranks, count))
 		group = group->next;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return group;
 }
 

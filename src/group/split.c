@@ -47,7 +47,7 @@ static bool is_used(const struct ls_group *group, uint32_t id)
 static uint32_t next_id(struct world *world)
 {
 	uint32_t size = (uint32_t)world->size, last = (UINT32_MAX - 2 * size) / size, id;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	do {
 		if (world->number == last) {
 			world->number = 0;
@@ -55,7 +55,7 @@ static uint32_t next_id(struct world *world)
 		}
 		id = 1 + ++world->number * size + (uint32_t)world->rank;
 	} while (world->numbers_again && (is_used(world->open, id) || is_used(world->closed, id)));
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return id;
 }
 

@@ -12,7 +12,7 @@
 /* ---- the right to make progress ---- */
 
 /* Removes the words that the watch has published for the progress thread: they no longer hold. */
-static void hide_words(struct world *world) LOCK_REQUIRES(group)
+static void hide_words(struct world *world) LOCK_REQUIRES(rank)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->shown)
@@ -21,7 +21,7 @@ static void hide_words(struct world *world) LOCK_REQUIRES(group)
 	p2p->shown = false;
 }
 
-static void disarm_bell(struct world *world) LOCK_REQUIRES(group)
+static void disarm_bell(struct world *world) LOCK_REQUIRES(rank)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->armed)
@@ -32,7 +32,7 @@ static void disarm_bell(struct world *world) LOCK_REQUIRES(group)
 	atomic_fetch_sub(world_unpublished(world), 1);
 }
 
-static void arm_bell(struct world *world) LOCK_REQUIRES(group)
+static void arm_bell(struct world *world) LOCK_REQUIRES(rank)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->armed)
@@ -46,7 +46,7 @@ static void arm_bell(struct world *world) LOCK_REQUIRES(group)
 static bool take_right(struct world_p2p *p2p, bool asked)
 {
 	struct world *world = (struct world *)(void *)((char *)p2p - offsetof(struct world, p2p));
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool mine = !p2p->progressing && (asked || !atomic_load(&p2p->wanted));
 	if (mine) {
 		p2p->progressing = true;
@@ -54,7 +54,7 @@ static bool take_right(struct world_p2p *p2p, bool asked)
 			atomic_fetch_sub(&p2p->wanted, 1);
 		disarm_bell(world);
 	}
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return mine;
 }
 
@@ -70,15 +70,15 @@ bool p2p_take_over(struct world_p2p *p2p)
 
 bool p2p_is_progressing(struct world_p2p *p2p)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool progressing = p2p->progressing || atomic_load(&p2p->wanted);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return progressing;
 }
 
 /* Whether progress is possible on some operation now. Under the list's lock, while no thread makes
  * progress, so no group leaves the list meanwhile. */
-static bool is_ready(struct world *world) LOCK_REQUIRES(group)
+static bool is_ready(struct world *world) LOCK_REQUIRES(rank)
 {
 	if (p2p_can_begin(&world->p2p))
 		return true;
@@ -104,12 +104,12 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 static bool arm_and_check(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool arms = !p2p->progressing && p2p->progress_count > 0;
 	if (arms)
 		arm_bell(world);
 	bool ready = arms && is_ready(world);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return ready;
 }
 
@@ -117,13 +117,13 @@ void p2p_release(struct world *world, bool more)
 {
 	struct world_p2p *p2p = &world->p2p;
 	for (;;) {
-		lock_group_acquire(&p2p->lock);
+		lock_rank_acquire(&p2p->lock);
 		p2p->progressing = false;
 		bool wakes = more && p2p->progress_count > 0;
 		if (wakes)
 			arm_bell(world);
 		bool late = p2p_sleeps_too_long(world);
-		lock_group_release(&p2p->lock);
+		lock_rank_release(&p2p->lock);
 		p2p_wake_followers(world);
 		if (wakes || late)
 			wait_wake_progress(world_bell(world));
@@ -162,9 +162,9 @@ void p2p_arm_after(struct world *world, const struct p2p_arming *found)
 void p2p_arm(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct p2p_arming found = p2p_look_armed(world, has_work);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	p2p_arm_after(world, &found);
 }
 
@@ -186,25 +186,25 @@ void p2p_attend(struct world *world)
 uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	uint64_t until = p2p->progressing ? CLOCK_NEVER : p2p_next_check_ns(p2p);
 	if (p2p->asleep_until_ns > now && p2p->asleep_until_ns < until)
 		until = p2p->asleep_until_ns;
 	p2p->asleep_until_ns = until;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return until;
 }
 
 void p2p_init(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_init(&p2p->lock);
-	lock_group_acquire(&p2p->lock);
+	lock_rank_init(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	p2p->next_deadline_ns = p2p->asleep_until_ns = CLOCK_NEVER;
 	p2p->self_only_until_ns = CLOCK_NEVER;
 	atomic_store(&p2p->lingering_until_ns, CLOCK_NEVER);
 	p2p_words_init(&p2p->to_show);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	p2p_words_init(&p2p->to_await);
 	p2p->serial = world->settings.p2p == SETTING_P2P_SERIAL;
 }
@@ -212,12 +212,12 @@ void p2p_init(struct world *world)
 void p2p_fini(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	p2p_words_fini(&p2p->to_show);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	p2p_words_fini(&p2p->to_await);
 	free(atomic_load(&p2p->follower_words));
-	lock_group_fini(&p2p->lock);
+	lock_rank_fini(&p2p->lock);
 }
 
 /* ---- what the watch shows for the progress thread ---- */
@@ -236,7 +236,7 @@ static uint64_t hash_words(const struct wait_word *words, int count)
 }
 
 static void show_words(struct world *world, const struct wait_word *words, int count)
-	LOCK_REQUIRES(group)
+	LOCK_REQUIRES(rank)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = words, .count = count, .any = true};
@@ -276,7 +276,7 @@ static void tell_gone(struct world *world)
 
 /* Finds the words that all operations wait for. False: no memory for this many. */
 static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_work)
-	LOCK_REQUIRES(group)
+	LOCK_REQUIRES(rank)
 {
 	struct world_words *room = &p2p->to_show;
 	do {
@@ -299,7 +299,7 @@ void p2p_show(struct world *world)
 	struct wait_call call = {.any = true};
 	bool has_work = false;
 	tell_gone(world);
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool fits = p2p->armed && !p2p->progressing && find_words(p2p, &call, &has_work);
 	/* A message that holds up no peer may wait until a thread wants it, because a thread that
 	 * may act at any time prevents every proof. */
@@ -312,7 +312,7 @@ void p2p_show(struct world *world)
 			wait_thread_leave(&world->waiter);
 		p2p->in_wait_table = false;
 	}
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	if (ready)
 		wait_wake_progress(world_bell(world));
 }

@@ -27,9 +27,9 @@ static const struct ls_request *first_of(ls_request *const *ops, int count)
 
 static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	uint64_t next = p2p->next_deadline_ns;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return next < until_ns ? next : until_ns;
 }
 
@@ -293,7 +293,7 @@ static int own_words(ls_group *group, const struct mailbox_awaited *own, int own
 static bool look_at_head(struct world_p2p *p2p, const struct ls_request *first,
 			 const struct progress_pause *pause, struct shown *shown)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	const struct ls_request *head = progress_first_ordered(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
@@ -305,7 +305,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_request *first,
 		shown->max = max;
 		atomic_fetch_add(&group->holders, 1);
 	}
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return begun;
 }
 

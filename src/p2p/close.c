@@ -38,9 +38,9 @@ static bool is_being_handed_over(const struct ls_request *op)
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)
 		return false;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool being = op->listed && op->claimed && atomic_load(&op->base.p2p.state) == OP_P2P_NEW;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return being;
 }
 

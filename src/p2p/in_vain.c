@@ -51,14 +51,14 @@ ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const stru
 static struct ls_request *find_lost_send(ls_group *group, const struct ranks *gone, int *peer)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *op = p2p->first;
 	while (op && (op->group != group || op->base.call.kind != TRACE_SEND ||
 		      progress_op_need(op, gone, peer) != MAILBOX_NEEDS_GONE))
 		op = op->next;
 	if (op)
 		progress_op_ref(op);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return op;
 }
 

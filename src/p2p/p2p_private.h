@@ -29,7 +29,7 @@ void p2p_recheck(struct world *world);
 /* Adds the group to those that have operations. */
 void p2p_add_group(ls_group *group);
 /* Appends an operation to the list. */
-void p2p_append(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(group);
+void p2p_append(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(rank);
 
 /* ---- pending.c, for the thread that makes progress ---- */
 
@@ -39,7 +39,7 @@ void p2p_end_all(ls_group *group, bool waits);
 /* Setting P2P=serial: begins the next send; true if there was one. */
 bool p2p_begin_next(struct world *world);
 /* Under the list's lock: whether there is a send that p2p_begin_next would begin. */
-bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
+bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(rank);
 
 /* ---- short.c, posted.c ---- */
 
@@ -102,11 +102,11 @@ struct p2p_pass {
 };
 
 /* When the progress thread has to look although nobody wakes it. */
-uint64_t p2p_next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group);
+uint64_t p2p_next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(rank);
 /* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
  * then wakes it, and p2p_sleep_until keeps the time that is noted here: so later operations need
  * not wake that thread again, even if each is complete before the thread runs. */
-bool p2p_sleeps_too_long(struct world *world) LOCK_REQUIRES(group);
+bool p2p_sleeps_too_long(struct world *world) LOCK_REQUIRES(rank);
 /* Call when a message may linger (mailbox_linger), or none does any more: nobody wakes a thread
  * when a peer or the link stops using a buffer, so the next pass follows soon. */
 void p2p_note_lingering(struct world *world);
@@ -127,7 +127,7 @@ static inline bool p2p_wakes(const struct ls_request *op)
  * members `gone`; *peer as in progress_op_need; NULL: none. *again: an operation may need them
  * later, so the progress thread checks again. */
 struct ls_request *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
-	LOCK_REQUIRES(group);
+	LOCK_REQUIRES(rank);
 
 /* ---- in_vain.c ---- */
 
@@ -163,7 +163,7 @@ void p2p_release(struct world *world, bool more);
 struct p2p_arming {
 	bool armed, progressing, late, has_work;
 };
-struct p2p_arming p2p_look_armed(struct world *world, bool has_work) LOCK_REQUIRES(group);
+struct p2p_arming p2p_look_armed(struct world *world, bool has_work) LOCK_REQUIRES(rank);
 void p2p_arm_after(struct world *world, const struct p2p_arming *found);
 
 #endif

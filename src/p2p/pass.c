@@ -92,11 +92,11 @@ static void fail_needing(ls_group *group)
 	struct world_p2p *p2p = &group->world->p2p;
 	if (!gone)
 		return;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *needing = p2p_needing(group, gone, &peer, &again);
 	if (needing)
 		progress_op_ref(needing); /* another thread may cancel and free it */
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	if (!needing) {
 		for (int w = 0; w < RANKS_WORLD_WORDS; w++)
 			atomic_store(&group->trace_entry->spared[w], again ? 0 : gone->words[w]);
@@ -149,7 +149,7 @@ static struct ls_request *find_late(struct world *world)
 	struct world_p2p *p2p = &world->p2p;
 	struct ls_request *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	p2p->self_only_until_ns = CLOCK_NEVER; /* a group passed after this sets it */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_request *op = p2p->first; op; op = op->next) {
@@ -165,7 +165,7 @@ static struct ls_request *find_late(struct world *world)
 	}
 	if (late)
 		progress_op_ref(late); /* another thread may end it meanwhile */
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return late;
 }
 
@@ -208,12 +208,12 @@ struct ls_request *p2p_head(struct world_p2p *p2p)
 {
 	if (!p2p->serial)
 		return NULL;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *head = progress_first_ordered(p2p);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
 		progress_op_ref(head);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return head;
 }

@@ -36,7 +36,7 @@ static void count_out(struct trace_group *entry, bool calls, bool limited)
 /* Setting P2P=serial: whether an earlier send to the same peer has no slot yet. Then a send that
  * waits for no other must not take a slot either: it may be the only one, and the peer may receive
  * the earlier send first. */
-static bool is_behind(const struct ls_request *op) LOCK_REQUIRES(group)
+static bool is_behind(const struct ls_request *op) LOCK_REQUIRES(rank)
 {
 	const struct ls_request *other = op->before;
 	while (other && !(other->ordered && other->group == op->group &&
@@ -67,17 +67,17 @@ void p2p_append(struct world_p2p *p2p, struct ls_request *op)
 static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
 {
 	count_in(op);
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	p2p_append(p2p, op);
 	bool sends = op->base.call.kind == TRACE_SEND;
 	bool begins = op->ordered ? progress_first_ordered(p2p) == op
 				  : !p2p->serial || !sends || !is_behind(op);
 	op->claimed = begins;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return begins;
 }
 
-static void unlink_op(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(group)
+static void unlink_op(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(rank)
 {
 	if (op->before)
 		op->before->next = op->next;
@@ -96,14 +96,14 @@ static void unlink_op(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRE
 
 static void remove_from_list(struct world_p2p *p2p, struct ls_request *op)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	unlink_op(p2p, op);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 }
 
 /* Setting P2P=serial: the first ordered send, or one that is not ordered; NULL: all sends that may
  * begin have begun. */
-static struct ls_request *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
+static struct ls_request *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(rank)
 {
 	struct ls_request *op = progress_first_ordered(p2p);
 	if (op && !op->claimed)
@@ -118,7 +118,7 @@ static struct ls_request *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(gro
  * begin. It has a reference. The caller has claimed the operation, and begins or ends it. */
 static struct ls_request *claim_next(struct world_p2p *p2p, const ls_group *group)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *op = group ? p2p->first : next_to_begin(p2p);
 	while (op && group && (op->group != group || op->claimed))
 		op = op->next;
@@ -126,7 +126,7 @@ static struct ls_request *claim_next(struct world_p2p *p2p, const ls_group *grou
 		op->claimed = true;
 		progress_op_ref(op);
 	}
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return op;
 }
 
@@ -139,13 +139,13 @@ bool p2p_can_begin(struct world_p2p *p2p)
  * has to wake the progress thread. */
 static void want_urgent(struct world_p2p *p2p, struct ls_request *op)
 {
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	if (op->listed && !op->wants_urgent) {
 		p2p->progress_count += !op->wants_progress;
 		p2p->urgent_count++;
 		op->wants_progress = op->wants_urgent = true;
 	}
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 }
 
 /* The thread that makes progress may be walking the list, so a group is added at its front. */
@@ -163,10 +163,10 @@ void p2p_add_group(ls_group *group)
 static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 {
 	long count = 0;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	for (const struct ls_request *op = p2p->first; op; op = op->next)
 		count += op->group == group && !op->claimed;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return count;
 }
 
@@ -186,26 +186,26 @@ long p2p_pending(ls_group *group)
 struct ls_request *p2p_first(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *op = p2p->first;
 	while (op && op->group != group)
 		op = op->next;
 	if (op)
 		progress_op_ref(op);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return op;
 }
 
 struct ls_request *p2p_first_on_stream(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *op = p2p->first;
 	while (op && !(op->group == group && op->on_stream))
 		op = op->next;
 	if (op)
 		progress_op_ref(op);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return op;
 }
 
@@ -224,13 +224,13 @@ static bool is_delivered(const struct ls_request *op)
 struct ls_request *p2p_first_delivered(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	struct ls_request *op = p2p->first;
 	while (op && !(op->group == group && op->on_stream && is_delivered(op)))
 		op = op->next;
 	if (op)
 		progress_op_ref(op);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return op;
 }
 
@@ -268,10 +268,10 @@ static void end_together(ls_group *group, struct op *first)
 		progress_op_succeed(op_of(base));
 		p2p_deliver(op_of(base));
 	}
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	for (struct op *base = first; base; base = base->p2p.next)
 		unlink_op(p2p, op_of(base));
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	for (struct op *base = first, *next; base; base = next) {
 		next = base->p2p.next; /* after this the operation may be gone */
 		count_out(group->trace_entry, false, op_of(base)->has_own_limit);
@@ -417,11 +417,11 @@ bool p2p_cancel(struct ls_request *op)
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)
 		return false;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool mine = op->listed && !op->claimed;
 	if (mine)
 		op->claimed = true;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	if (!mine)
 		return false;
 	op->base.status = LS_CANCELLED;

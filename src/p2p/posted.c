@@ -52,12 +52,12 @@ bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_
 		return false;
 	p2p_add_group(group);
 	*out = op;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	p2p_append(p2p, op);
 	bool posted = mailbox_post_short(group->mailbox, &op->base);
 	/* What has happened before does not wake an armed progress thread, so it counts as work. */
 	struct p2p_arming found = p2p_look_armed(world, !posted || failure_is_set(group));
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	p2p_collect(group);
 	/* `late` must not be lost: it is noted as if the progress thread had been woken. */
 	if (posted || found.late || p2p_pending(group) > 0)

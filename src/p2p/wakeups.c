@@ -74,12 +74,12 @@ void p2p_note_lingering(struct world *world)
 	struct world_p2p *p2p = &world->p2p;
 	if (!atomic_load(&p2p->lingering) && atomic_load(&p2p->lingering_until_ns) == CLOCK_NEVER)
 		return;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool lingers = atomic_load(&p2p->lingering) > 0;
 	atomic_store(&p2p->lingering_until_ns,
 		     lingers ? clock_deadline_ns(PROGRESS_SLICE_MS) : CLOCK_NEVER);
 	bool late = p2p_sleeps_too_long(world);
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	if (late)
 		wait_wake_progress(world_bell(world));
 }

@@ -15,33 +15,33 @@
 
 static void enter_list(struct world_device *device, struct ls_request *op)
 {
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	op->stream_next = device->operations;
 	op->stream_link = &device->operations;
 	if (op->stream_next)
 		op->stream_next->stream_link = &op->stream_next;
 	device->operations = op;
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 }
 
 void progress_stream_leave(struct ls_request *op)
 {
 	struct world_device *device = op->group->world->device;
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	*op->stream_link = op->stream_next;
 	if (op->stream_next)
 		op->stream_next->stream_link = op->stream_link;
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 }
 
 void progress_stream_resume_failed(struct world *world)
 {
 	struct world_device *device = world->device;
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	for (struct ls_request *op = device->operations; op; op = op->stream_next)
 		if (failure_status(op->group) != LS_OK)
 			op_stream_let_go(&op->base);
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 }
 
 /* ---- words ---- */
@@ -54,19 +54,19 @@ void progress_stream_keep_words(struct world *world, struct op_stream_words *wor
 		return;
 	while (*last)
 		last = &(*last)->next;
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	*last = device->words;
 	device->words = words;
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 }
 
 static struct op_stream_words *take_words(struct world_device *device)
 {
-	lock_group_acquire(&device->lock);
+	lock_rank_acquire(&device->lock);
 	struct op_stream_words *words = device->words;
 	if (words)
 		device->words = words->next;
-	lock_group_release(&device->lock);
+	lock_rank_release(&device->lock);
 	return words;
 }
 

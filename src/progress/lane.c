@@ -16,12 +16,12 @@ enum {
 
 void progress_lane_init(ls_group *group)
 {
-	lock_group_init_unbiased(&group->lane.lock);
+	lock_rank_init_unbiased(&group->lane.lock);
 }
 
 void progress_lane_fini(ls_group *group)
 {
-	lock_group_fini(&group->lane.lock);
+	lock_rank_fini(&group->lane.lock);
 }
 
 /* How long a thread that makes progress for other callers spins. Peers are often moments behind;
@@ -42,10 +42,10 @@ static uint32_t spin_for_others(const ls_group *group)
 void progress_lane_begin(ls_group *group)
 {
 	struct world_lane *lane = &group->lane;
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	lane->head = lane->tail = NULL;
 	lane->progressing = false;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	atomic_store(&lane->state, 0);
 	atomic_store(&lane->recent_number, 0);
 	lane->for_others = group->waiter;
@@ -59,22 +59,22 @@ void progress_lane_begin(ls_group *group)
 long progress_lane_length(ls_group *group)
 {
 	long count = 0;
-	lock_group_acquire(&group->lane.lock);
+	lock_rank_acquire(&group->lane.lock);
 	for (const struct ls_request *op = group->lane.head; op; op = op->next)
 		count++;
-	lock_group_release(&group->lane.lock);
+	lock_rank_release(&group->lane.lock);
 	return count;
 }
 
 struct ls_request *progress_lane_first(ls_group *group)
 {
-	lock_group_acquire(&group->lane.lock);
+	lock_rank_acquire(&group->lane.lock);
 	struct ls_request *op = group->lane.head;
 	if (op && op->pooled)
 		progress_op_ref(op);
 	else
 		op = NULL;
-	lock_group_release(&group->lane.lock);
+	lock_rank_release(&group->lane.lock);
 	return op;
 }
 
@@ -105,13 +105,13 @@ static void requeue_first(struct ls_request *op)
 {
 	struct world_lane *lane = &op->group->lane;
 	op->caller = pthread_self();
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	op->next = lane->head;
 	lane->head = op;
 	if (!lane->tail)
 		lane->tail = op;
 	atomic_fetch_sub(&lane->state, WORLD_LANE_TAKEN);
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	progress_lane_release_to_others(op->group);
 }
 
@@ -121,7 +121,7 @@ void progress_lane_enqueue(struct ls_request *op, const struct ls_call_options *
 			   const void *site)
 {
 	struct world_lane *lane = &op->group->lane;
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << WORLD_LANE_SHIFT) + 1);
 	op->base.seq = progress_lane_number(lane, state);
 	op->next = NULL;
@@ -135,7 +135,7 @@ void progress_lane_enqueue(struct ls_request *op, const struct ls_call_options *
 	else
 		lane->head = op;
 	lane->tail = op;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 }
 
 static bool read_status(const struct ls_request *op, ls_status *status)
@@ -153,7 +153,7 @@ static bool begin_progress(struct world_lane *lane, const struct ls_request *onl
 			   const struct ls_request *until)
 {
 	ls_status status;
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	bool mine = lane->head && !lane->progressing && (!only || lane->head == only) &&
 		    !(until && read_status(until, &status)) &&
 		    !(atomic_load(&lane->state) & WORLD_LANE_TAKEN);
@@ -161,25 +161,25 @@ static bool begin_progress(struct world_lane *lane, const struct ls_request *onl
 		lane->progressing = true;
 		wait_item_hide(&lane->unattended);
 	}
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	return mine;
 }
 
 static struct ls_request *first_queued(struct world_lane *lane)
 {
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	struct ls_request *op = lane->head;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	return op;
 }
 
 static void drop_first(struct world_lane *lane)
 {
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	lane->head = lane->head->next;
 	if (!lane->head)
 		lane->tail = NULL;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 }
 
 /* Call after one operation. The thread gives up the lane in the same section of the lock in which
@@ -187,20 +187,20 @@ static void drop_first(struct world_lane *lane)
  * and no thread may make progress beside it. */
 static bool finish_one(struct world_lane *lane, bool wanted, bool *more)
 {
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	*more = lane->head != NULL;
 	bool progressing = wanted && *more;
 	lane->progressing = progressing;
 	atomic_fetch_sub(&lane->state, 1);
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	return progressing;
 }
 
 static void stop_progress(struct world_lane *lane)
 {
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	lane->progressing = false;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 }
 
 /* As stop_progress, for the progress thread, which then publishes a wait for the lane while no
@@ -209,7 +209,7 @@ static void leave_unattended(struct world_lane *lane, struct ls_request *op)
 {
 	const struct op *base = &op->base;
 	uint64_t since = progress_op_since(op);
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	memcpy(lane->words, base->words, (size_t)base->word_count * sizeof *lane->words);
 	lane->unattended.tid = trace_thread_id();
 	lane->unattended.call = (struct wait_call){.words = lane->words,
@@ -222,7 +222,7 @@ static void leave_unattended(struct world_lane *lane, struct ls_request *op)
 						   .record = base->record};
 	lane->progressing = false;
 	wait_item_show(&lane->unattended);
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 }
 
 /* Call after begin_progress was true. Runs queued operations until `until` is complete, or until
@@ -284,21 +284,21 @@ bool progress_lane_waits(const ls_group *group)
 void progress_lane_adopt(ls_group *group)
 {
 	struct wait_item *item = &group->lane.unattended;
-	lock_group_acquire(&group->lane.lock);
+	lock_rank_acquire(&group->lane.lock);
 	if (atomic_load(&item->shown)) {
 		item->tid = trace_thread_id();
 		wait_item_show(item);
 	}
-	lock_group_release(&group->lane.lock);
+	lock_rank_release(&group->lane.lock);
 }
 
 /* ---- waiting for an operation that another thread runs ---- */
 
 static bool is_progressing(struct world_lane *lane)
 {
-	lock_group_acquire(&lane->lock);
+	lock_rank_acquire(&lane->lock);
 	bool progressing = lane->progressing || atomic_load(&lane->state) & WORLD_LANE_TAKEN;
-	lock_group_release(&lane->lock);
+	lock_rank_release(&lane->lock);
 	return progressing;
 }
 

@@ -160,9 +160,9 @@ static enum others look_around(const struct ls_group *group, uint32_t tid, bool 
 static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_acquire(&p2p->lock);
+	lock_rank_acquire(&p2p->lock);
 	bool has = p2p->urgent_count > 0;
-	lock_group_release(&p2p->lock);
+	lock_rank_release(&p2p->lock);
 	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }
 

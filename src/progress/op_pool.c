@@ -15,12 +15,12 @@ _Thread_local bool progress_in_callback;
 
 void progress_pool_init(struct world_pool *pool)
 {
-	lock_group_init(&pool->lock);
-	lock_group_acquire(&pool->lock);
+	lock_rank_init(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	pool->spare = NULL;
 	pool->block_count = 0;
 	pool->handles = 0;
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 }
 
 static bool grow_pool(struct world_pool *pool)
@@ -28,7 +28,7 @@ static bool grow_pool(struct world_pool *pool)
 	struct ls_request *block = calloc(WORLD_POOL_OPS, sizeof *block);
 	if (!block)
 		return false;
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	bool fits = pool->block_count < WORLD_POOL_BLOCKS;
 	if (fits) {
 		pool->blocks[pool->block_count++] = block;
@@ -37,7 +37,7 @@ static bool grow_pool(struct world_pool *pool)
 			pool->spare = &block[i];
 		}
 	}
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 	if (!fits)
 		free(block);
 	return fits;
@@ -45,22 +45,22 @@ static bool grow_pool(struct world_pool *pool)
 
 static struct ls_request *take_spare(struct world_pool *pool, bool handle)
 {
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	struct ls_request *op = pool->spare;
 	if (op) {
 		pool->spare = op->next;
 		pool->handles += handle;
 	}
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 	return op;
 }
 
 static void say_none(struct world_pool *pool)
 {
 	char from[TRACE_CALLER_BYTES], why[128];
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	bool full = pool->block_count == WORLD_POOL_BLOCKS;
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 	if (full)
 		snprintf(why, sizeof why,
 			 "the group has %d operations that are under way or whose handles were not "
@@ -165,11 +165,11 @@ static void return_to_pool(struct ls_request *op, bool handle)
 		progress_op_unref(part);
 	}
 	atomic_store_explicit(&op->references, 0, memory_order_relaxed); /* see warn.c */
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	op->next = pool->spare;
 	pool->spare = op;
 	pool->handles -= handle;
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 }
 
 void progress_op_unref(struct ls_request *op)
@@ -185,9 +185,9 @@ void progress_op_free_handle(struct ls_request *op)
 		return_to_pool(op, true);
 		return;
 	}
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	pool->handles--;
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 }
 
 static void end_access(struct ls_request *op)
@@ -267,7 +267,7 @@ void progress_pool_fini(ls_group *group)
 	struct op_stream_words *words = NULL;
 	/* No other thread is in a call on the group any more. The lock makes visible what these
 	 * threads wrote. */
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
 		struct ls_request *block = pool->blocks[b];
 		for (int i = 0; i < WORLD_POOL_OPS; i++) {
@@ -277,8 +277,8 @@ void progress_pool_fini(ls_group *group)
 		free(block);
 	}
 	pool->block_count = 0;
-	lock_group_release(&pool->lock);
-	lock_group_fini(&pool->lock);
+	lock_rank_release(&pool->lock);
+	lock_rank_fini(&pool->lock);
 	progress_stream_keep_words(group->world, words);
 }
 

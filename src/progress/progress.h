@@ -228,7 +228,7 @@ const struct ls_request *progress_shown_for(const struct ls_request *op,
 /* Under the list's lock: the first of the sends that wait for each other, whether it has begun or
  * not; NULL: none. One that has failed, and lingers until its peer stops using its buffer, holds up
  * no other. */
-struct ls_request *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group);
+struct ls_request *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(rank);
 
 /* ---- thread.c: the progress thread ---- */
 

@@ -84,7 +84,7 @@ static void *progress_main(void *argument)
 }
 
 /* Returns 0 or an errno. */
-static int start_thread(struct world *world) LOCK_REQUIRES(group)
+static int start_thread(struct world *world) LOCK_REQUIRES(rank)
 {
 	struct progress_thread *thread = calloc(1, sizeof *thread);
 	sigset_t all, old;
@@ -110,12 +110,12 @@ ls_status progress_thread_start(struct world *world)
 	if (atomic_load_explicit(&progress->there, memory_order_acquire))
 		return LS_OK;
 	int error = 0;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	if (!atomic_load(&progress->there)) {
 		error = start_thread(world);
 		atomic_store_explicit(&progress->there, error == 0, memory_order_release);
 	}
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (!error)
 		return LS_OK;
 	MESSAGE_SAY(MESSAGE_GROUP_PROGRESS, strerror(error));
@@ -143,14 +143,14 @@ void progress_thread_wake(ls_group *group)
 /* Removes a thread from the list: one that has ended; with `any`, any thread. NULL: none. */
 static struct progress_thread *take_thread(struct world *world, bool any)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct progress_thread **at = &world->progress.threads;
 	while (*at && !any && !atomic_load(&(*at)->ended))
 		at = &(*at)->next;
 	struct progress_thread *found = *at;
 	if (found)
 		*at = found->next;
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return found;
 }
 
@@ -170,7 +170,7 @@ void progress_thread_replace(struct world *world)
 	join_threads(world, false);
 	/* From now on this thread has no wait slot, and the next one has. */
 	atomic_fetch_add(world_unpublished(world), 1);
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	atomic_store(&world->progress.tid, 0);
 	bool stops = atomic_load(&world->progress.stop);
 	int error = stops ? 0 : start_thread(world);
@@ -180,7 +180,7 @@ void progress_thread_replace(struct world *world)
 		atomic_store(&world->progress.tid, trace_thread_id());
 		atomic_fetch_sub(world_unpublished(world), 1);
 	}
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (error)
 		MESSAGE_SAY(MESSAGE_GROUP_HAND_OVER, strerror(error));
 }
@@ -190,10 +190,10 @@ bool progress_thread_release_closed(struct world *world)
 	bool holds = false;
 	if (!atomic_load(&world->progress.there) || progress_thread_is_me(world))
 		return false;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	for (const ls_group *group = world->closed; group; group = group->next)
 		holds |= atomic_load(&group->is_attended) || atomic_load(&group->requests_progress);
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	if (!holds)
 		return false;
 	wait_wake_progress(world_bell(world));

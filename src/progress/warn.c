@@ -180,7 +180,7 @@ void progress_warn_buffered(const struct ranks *ranks, int tag, const char *wher
 }
 
 /* The newest operation whose handle was not freed. */
-static const struct ls_request *find_left(struct world_pool *pool) LOCK_REQUIRES(group)
+static const struct ls_request *find_left(struct world_pool *pool) LOCK_REQUIRES(rank)
 {
 	const struct ls_request *newest = NULL;
 	for (int i = 0; i < pool->block_count * WORLD_POOL_OPS; i++) {
@@ -204,11 +204,11 @@ void progress_warn_left(ls_group *group)
 	struct world_pool *pool = &group->pool;
 	long sent = count_left(&group->short_send), received = count_left(&group->short_recv);
 	const struct ls_request *newest = sent ? &group->short_send : &group->short_recv;
-	lock_group_acquire(&pool->lock);
+	lock_rank_acquire(&pool->lock);
 	long handles = pool->handles;
 	if (handles > 0)
 		newest = find_left(pool);
-	lock_group_release(&pool->lock);
+	lock_rank_release(&pool->lock);
 	if (handles + sent + received > 0)
 		tell_left(newest, handles + sent + received);
 }

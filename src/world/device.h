@@ -18,11 +18,11 @@ struct world_device {
 	struct pool_gate *gate;
 	struct pool *pool;
 	struct memory_region *region; /* the device's memory; NULL: the processor may touch it */
-	struct lock_group lock;
-	struct ls_request *operations LOCK_GUARDED(group); /* on streams, not complete */
-	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
-	struct driver_observer observer;                   /* if world->races is not NULL */
-	char name[32];                                     /* "sim:0" */
+	struct lock_rank lock;
+	struct ls_request *operations LOCK_GUARDED(rank); /* on streams, not complete */
+	struct op_stream_words *words LOCK_GUARDED(rank); /* of groups that are closed */
+	struct driver_observer observer;                  /* if world->races is not NULL */
+	char name[32];                                    /* "sim:0" */
 };
 
 #endif

@@ -30,11 +30,11 @@ enum {
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
 	_Atomic uint64_t recent_number; /* a number that a call has taken lately */
-	struct lock_group lock;
-	struct ls_request *head LOCK_GUARDED(group);
-	struct ls_request *tail LOCK_GUARDED(group);
-	bool progressing LOCK_GUARDED(group); /* a thread makes progress on the queue */
-	struct op_workspace workspace;        /* of the running operation */
+	struct lock_rank lock;
+	struct ls_request *head LOCK_GUARDED(rank);
+	struct ls_request *tail LOCK_GUARDED(rank);
+	bool progressing LOCK_GUARDED(rank); /* a thread makes progress on the queue */
+	struct op_workspace workspace;       /* of the running operation */
 	/* What the first operation waits for while no thread makes progress. The progress thread
 	 * publishes it; a thread that begins to make progress hides it; both under the lock. The
 	 * progress thread waits for it without the lock, so its words are copies. */

@@ -72,11 +72,11 @@ struct ls_request {
  * were in progress before. */
 enum { WORLD_POOL_OPS = 64, WORLD_POOL_BLOCKS = 1024 };
 struct world_pool {
-	struct lock_group lock;
-	struct ls_request *spare LOCK_GUARDED(group);
-	struct ls_request *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(group);
-	int block_count LOCK_GUARDED(group);
-	long handles LOCK_GUARDED(group); /* that the user has not freed */
+	struct lock_rank lock;
+	struct ls_request *spare LOCK_GUARDED(rank);
+	struct ls_request *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(rank);
+	int block_count LOCK_GUARDED(rank);
+	long handles LOCK_GUARDED(rank); /* that the user has not freed */
 };
 
 #endif

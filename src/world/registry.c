@@ -6,32 +6,32 @@
 
 struct ls_group *world_hold(struct world *world, uint32_t id)
 {
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *group = world->open;
 	while (group && group->id != id)
 		group = group->next;
 	if (group)
 		atomic_fetch_add(&group->holders, 1);
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return group;
 }
 
 int world_hold_all(struct world *world, struct ls_group **out)
 {
 	int count = 0;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	for (struct ls_group *group = world->open; group; group = group->next) {
 		atomic_fetch_add(&group->holders, 1);
 		out[count++] = group;
 	}
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return count;
 }
 
 struct ls_group *world_hold_area(struct world *world, unsigned area)
 {
 	struct ls_group *found = NULL;
-	lock_group_acquire(&world->lock);
+	lock_rank_acquire(&world->lock);
 	struct ls_group *lists[] = {world->open, world->closed};
 	for (int i = 0; i < 2; i++)
 		for (struct ls_group *group = lists[i]; group; group = group->next)
@@ -39,7 +39,7 @@ struct ls_group *world_hold_area(struct world *world, unsigned area)
 				found = group;
 	if (found)
 		atomic_fetch_add(&found->holders, 1);
-	lock_group_release(&world->lock);
+	lock_rank_release(&world->lock);
 	return found;
 }
 

@@ -76,29 +76,29 @@ struct world_words {
 
 /* See p2p/p2p.h. */
 struct world_p2p {
-	struct lock_group lock;
-	struct ls_request *first LOCK_GUARDED(group),
-		*last LOCK_GUARDED(group); /* all operations that are not complete */
+	struct lock_rank lock;
+	struct ls_request *first LOCK_GUARDED(rank),
+		*last LOCK_GUARDED(rank); /* all operations that are not complete */
 	/* not after the earliest of their deadlines */
-	uint64_t next_deadline_ns LOCK_GUARDED(group);
-	uint32_t progress_count LOCK_GUARDED(group), urgent_count
-		LOCK_GUARDED(group);          /* how many operations need the progress thread */
-	bool progressing LOCK_GUARDED(group); /* a thread makes progress */
-	bool armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
-	bool urgent LOCK_GUARDED(group); /* armed so that any wait_wake wakes the progress thread */
+	uint64_t next_deadline_ns LOCK_GUARDED(rank);
+	uint32_t progress_count LOCK_GUARDED(rank), urgent_count
+		LOCK_GUARDED(rank);          /* how many operations need the progress thread */
+	bool progressing LOCK_GUARDED(rank); /* a thread makes progress */
+	bool armed LOCK_GUARDED(rank), shown LOCK_GUARDED(rank);
+	bool urgent LOCK_GUARDED(rank); /* armed so that any wait_wake wakes the progress thread */
 	/* How many threads want to make progress because they close a group. Raised before
 	 * `rechecks`, so that the thread that makes progress now learns of it, even if it sleeps;
 	 * lowered under the lock when a closing thread has taken over. */
 	_Atomic uint32_t wanted;
-	uint64_t shown_hash LOCK_GUARDED(group);
-	struct world_words to_show LOCK_GUARDED(group);
+	uint64_t shown_hash LOCK_GUARDED(rank);
+	struct world_words to_show LOCK_GUARDED(rank);
 	struct world_words to_await; /* for the thread that makes progress */
 	bool in_wait_table;          /* the watch has published words for the progress thread */
 	bool serial;
 	/* when the progress thread next checks deadlines */
-	uint64_t asleep_until_ns LOCK_GUARDED(group);
+	uint64_t asleep_until_ns LOCK_GUARDED(rank);
 	/* when the progress thread next checks receives that only threads of this rank may serve */
-	uint64_t self_only_until_ns LOCK_GUARDED(group);
+	uint64_t self_only_until_ns LOCK_GUARDED(rank);
 	/* How many failed messages linger because a peer may still use their buffer, and when they
 	 * are next checked. Raised before the time is set. */
 	_Atomic uint32_t lingering;
@@ -157,18 +157,18 @@ struct world {
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
 	_Atomic uint64_t failures; /* groups whose failure this rank knows, open or closed */
 	/* Every group object is in one of these lists. It keeps its area forever. */
-	struct lock_group lock;
-	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
-	struct ls_group *closed LOCK_GUARDED(group); /* some member may not have left it */
-	struct ls_group *spare LOCK_GUARDED(group);  /* reset, and free for another group */
+	struct lock_rank lock;
+	struct ls_group *open LOCK_GUARDED(rank);   /* newest first */
+	struct ls_group *closed LOCK_GUARDED(rank); /* some member may not have left it */
+	struct ls_group *spare LOCK_GUARDED(rank);  /* reset, and free for another group */
 	/* Threads in ls_group_close on groups but the world group. The last access of such a thread
 	 * lowers it, so if it is 0 and no open group is claimed, the world may be closed. */
 	_Atomic uint32_t closers;
-	uint32_t object_count LOCK_GUARDED(group);
-	uint32_t clearing LOCK_GUARDED(group); /* threads that make closed groups spare */
+	uint32_t object_count LOCK_GUARDED(rank);
+	uint32_t clearing LOCK_GUARDED(rank); /* threads that make closed groups spare */
 	/* used for the last id that this rank has offered */
-	uint32_t number LOCK_GUARDED(group);
-	bool numbers_again LOCK_GUARDED(group); /* all have been used once */
+	uint32_t number LOCK_GUARDED(rank);
+	bool numbers_again LOCK_GUARDED(rank); /* all have been used once */
 };
 
 #endif

@@ -8,9 +8,9 @@
 #include "base/wait.h"
 
 struct object {
-	struct lock_group outer;
-	struct lock_memory inner; /* not next to `group` in the table: the order is transitive */
-	int counter LOCK_GUARDED(group);
+	struct lock_rank outer;
+	struct lock_memory inner; /* not next to `rank` in the table: the order is transitive */
+	int counter LOCK_GUARDED(rank);
 };
 
 int test(struct object *object, struct waiter *waiter, const struct wait_call *call);

@@ -4,11 +4,11 @@
 
 int test(struct object *object, struct waiter *waiter, const struct wait_call *call)
 {
-	lock_group_acquire(&object->outer);
+	lock_rank_acquire(&object->outer);
 	object->counter++;
 	lock_memory_acquire(&object->inner);
 	lock_memory_release(&object->inner);
-	lock_group_release(&object->outer);
+	lock_rank_release(&object->outer);
 	int peer;
 	return (int)wait_words(waiter, call, &peer);
 }

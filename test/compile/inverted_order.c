@@ -7,8 +7,8 @@ int test(struct object *object, struct waiter *waiter, const struct wait_call *c
 	(void)waiter;
 	(void)call;
 	lock_memory_acquire(&object->inner);
-	lock_group_acquire(&object->outer);
-	lock_group_release(&object->outer);
+	lock_rank_acquire(&object->outer);
+	lock_rank_release(&object->outer);
 	lock_memory_release(&object->inner);
 	return 0;
 }

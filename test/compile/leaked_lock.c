@@ -5,9 +5,9 @@
 int test(struct object *object, struct waiter *waiter, const struct wait_call *call)
 {
 	(void)waiter;
-	lock_group_acquire(&object->outer);
+	lock_rank_acquire(&object->outer);
 	if (call->any)
 		return 1;
-	lock_group_release(&object->outer);
+	lock_rank_release(&object->outer);
 	return 0;
 }

@@ -59,10 +59,10 @@ if [ -z "$clang" ]; then
 fi
 
 accepts correct
-refuses inverted_order "'lock_level_group' must be acquired before 'lock_level_memory'"
-refuses leaked_lock "'lock_level_group' is not held on every path"
-refuses unguarded_write "writing variable 'counter' requires holding lock level 'lock_level_group'"
-refuses wait_under_lock "cannot call function 'wait_words' while lock level 'lock_level_group' is held"
+refuses inverted_order "'lock_level_rank' must be acquired before 'lock_level_memory'"
+refuses leaked_lock "'lock_level_rank' is not held on every path"
+refuses unguarded_write "writing variable 'counter' requires holding lock level 'lock_level_rank'"
+refuses wait_under_lock "cannot call function 'wait_words' while lock level 'lock_level_rank' is held"
 
 accepts device_correct
 refuses pool_inside_gate "'lock_level_pool' must be acquired before 'lock_level_gate'"

@@ -5,8 +5,8 @@
 int test(struct object *object, struct waiter *waiter, const struct wait_call *call)
 {
 	int peer;
-	lock_group_acquire(&object->outer);
+	lock_rank_acquire(&object->outer);
 	ls_status status = wait_words(waiter, call, &peer);
-	lock_group_release(&object->outer);
+	lock_rank_release(&object->outer);
 	return (int)status;
 }

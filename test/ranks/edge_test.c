@@ -81,9 +81,9 @@ void more_ids_than_bits(struct runner_rank *self)
 	uint32_t size = (uint32_t)ls_group_size(world);
 	for (int i = 0; i < GROUPS; i++) {
 		if (i == OLD) {
-			lock_group_acquire(&world->world->lock);
+			lock_rank_acquire(&world->world->lock);
 			world->world->number = (UINT32_MAX - 2 * size) / size - 2;
-			lock_group_release(&world->world->lock);
+			lock_rank_release(&world->world->lock);
 		}
 		OK(ls_group_split(world, 0, 0, &groups[i]));
 		int64_t one = 1, sum = 0;
