@@ -50,7 +50,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out);
 void failure_begin(const struct ls_group *group);
 struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group);
 
-/* ---- together.c ---- */
+/* ---- raise_all.c ---- */
 
 /* Fails every group in which a rank of the cycle waits, on all hosts. */
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *snapshot,

@@ -33,7 +33,7 @@ bool failure_copy(const struct ls_group *group, struct hosts_failure *out);
  * another group's by now. */
 bool failure_is_settled(const struct failure_cause_ref *ref);
 
-/* ---- together.c ---- */
+/* ---- raise_all.c ---- */
 
 /* Finds the cause of a group that has members on this host. False: there are none. */
 bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out);
@@ -41,7 +41,7 @@ bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cau
  * that fail with it have failed, too. Blocks for at most 600 ms. */
 void failure_await_together(struct ls_group *group);
 
-/* ---- arrivals.c ---- */
+/* ---- await_facts.c ---- */
 
 /* Call after a claim, before the snapshot. Blocks for at most about half a second. */
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,

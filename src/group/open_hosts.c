@@ -245,9 +245,9 @@ static ls_status wait_for_others(struct world *world, struct rendezvous_meeting 
 		soon_ns = net_is_ready(link) ? CLOCK_NEVER : clock_deadline_ns(LOOK_MS);
 	else if (!net_is_breaking(link))
 		return LS_OK;
-	int ears = rendezvous_ears(meeting, fds + 1, RANKS_WORLD_MAX);
+	int poll_count = rendezvous_poll(meeting, fds + 1, RANKS_WORLD_MAX);
 	until_ns = rendezvous_look(meeting, until_ns);
-	ls_status status = wait_fds(&world->waiter, fds, 1 + ears, -1,
+	ls_status status = wait_fds(&world->waiter, fds, 1 + poll_count, -1,
 				    soon_ns < until_ns ? soon_ns : until_ns);
 	return status == LS_TIMED_OUT ? LS_OK : status;
 }

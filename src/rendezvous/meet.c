@@ -250,7 +250,7 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	meeting->place = *place;
 	meeting->self = *self;
 	meeting->size = place->world_size;
-	meeting->door = -1;
+	meeting->listen_fd = -1;
 	struct rendezvous_client *client = &meeting->client;
 	client->place = &meeting->place;
 	client->self = &meeting->self;
@@ -271,7 +271,7 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	if (meeting->gathers)
 		watch_host(client, out);
 	if (!meeting->gathers && meeting->server) {
-		meeting->door = rendezvous_server_take_door(meeting->server);
+		meeting->listen_fd = rendezvous_server_take_listener(meeting->server);
 		rendezvous_server_close(meeting->server);
 		meeting->server = NULL;
 	}
@@ -321,9 +321,9 @@ void rendezvous_leave(struct rendezvous_meeting *meeting, int *control)
 	}
 	rendezvous_close_fd(&client->fd);
 	if (meeting->server)
-		meeting->door = rendezvous_server_take_door(meeting->server);
-	if (meeting->door >= 0)
-		*control = meeting->door;
+		meeting->listen_fd = rendezvous_server_take_listener(meeting->server);
+	if (meeting->listen_fd >= 0)
+		*control = meeting->listen_fd;
 	rendezvous_server_close(meeting->server);
 	free(meeting);
 }
@@ -372,12 +372,12 @@ void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const c
 	meeting->hears = false;
 }
 
-int rendezvous_ears(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max)
+int rendezvous_poll(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max)
 {
 	if (!meeting->hears || max < 1)
 		return 0;
 	if (meeting->server)
-		return rendezvous_server_ears(meeting->server, fds, max);
+		return rendezvous_server_poll(meeting->server, fds, max);
 	fds[0] = (struct pollfd){.fd = meeting->client.fd, .events = POLLIN};
 	return 1;
 }

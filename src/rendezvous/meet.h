@@ -180,11 +180,11 @@ LS_CHECKED ls_status rendezvous_server_hear(struct rendezvous_server *server, bo
 					    char *text);
 /* As rendezvous_give_up. */
 ls_status rendezvous_server_give_up(const struct rendezvous_server *server, char *text);
-/* As rendezvous_ears. */
-int rendezvous_server_ears(const struct rendezvous_server *server, struct pollfd *fds, int max);
+/* As rendezvous_poll. */
+int rendezvous_server_poll(const struct rendezvous_server *server, struct pollfd *fds, int max);
 
 /* The server, which is to serve no more, gives its listening socket away if it has a port; -1. */
-int rendezvous_server_take_door(struct rendezvous_server *server);
+int rendezvous_server_take_listener(struct rendezvous_server *server);
 
 /* ---- meet.c ---- */
 
@@ -194,10 +194,10 @@ struct rendezvous_meeting {
 	struct rendezvous_place place;
 	struct rendezvous_self self;
 	int size;
-	bool gathers; /* rendezvous_gather is to come */
-	bool hears;   /* rank 0 is to tell how the connecting ended; at rank 0: it is to be told */
-	int words;    /* that this rank has said of its own connecting */
-	int door;     /* of a server that is gone: its listening socket; -1: none */
+	bool gathers;  /* rendezvous_gather is to come */
+	bool hears;    /* rank 0 is to tell how the connecting ended; at rank 0: it is to be told */
+	int words;     /* that this rank has said of its own connecting */
+	int listen_fd; /* of a server that is gone: its listening socket; -1: none */
 	struct rendezvous_server *server;
 	struct rendezvous_client client;
 };

@@ -25,7 +25,7 @@ static void hear(struct fixture_rank *rank)
 		rank->status = rendezvous_listen_to(rank->meeting, &over, rank->text);
 		if (rank->status != LS_OK || over)
 			return;
-		int count = rendezvous_ears(rank->meeting, fds, SIZE);
+		int count = rendezvous_poll(rank->meeting, fds, SIZE);
 		if (wait_fds(NULL, fds, count, -1, clock_deadline_ns(FIXTURE_LONG_MS)) != LS_OK)
 			abort();
 	}
@@ -362,7 +362,7 @@ static void test_nothing_to_hear(void **state)
 	bool over = false;
 	(void)state;
 	none.client.fd = -1;
-	assert_int_equal(rendezvous_ears(&none, &fds, 1), 0);
+	assert_int_equal(rendezvous_poll(&none, &fds, 1), 0);
 	assert_int_equal(rendezvous_hear(&none, &over), LS_OK);
 	assert_true(over);
 	rendezvous_part(&none, LS_OK, "");

@@ -148,7 +148,7 @@ ls_status rendezvous_server_give_up(const struct rendezvous_server *server, char
 	return LS_RANK_MISSING;
 }
 
-int rendezvous_server_ears(const struct rendezvous_server *server, struct pollfd *fds, int max)
+int rendezvous_server_poll(const struct rendezvous_server *server, struct pollfd *fds, int max)
 {
 	int count = 0;
 

@@ -185,7 +185,7 @@ LS_CHECKED ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_st
 void rendezvous_part(struct rendezvous_meeting *meeting, ls_status mine, const char *reason);
 /* Fills in descriptors, at most `max`, of which one is ready when rendezvous_hear has something to
  * say; returns their number. RANKS_WORLD_MAX is always enough. */
-int rendezvous_ears(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max);
+int rendezvous_poll(const struct rendezvous_meeting *meeting, struct pollfd *fds, int max);
 /* What was told. *over: at rank 0, all others are connected; at others, rank 0 has told the result,
  * or a launcher has served, and nobody tells. Does not block. Errors, with a message that names the
  * rank: at rank 0, what a rank gave; LS_RANK_MISSING, it ended without a word. At others, what rank

@@ -328,14 +328,14 @@ bool rendezvous_server_complete(const struct rendezvous_server *server)
 	return server->state == SERVER_COMPLETE;
 }
 
-int rendezvous_server_take_door(struct rendezvous_server *server)
+int rendezvous_server_take_listener(struct rendezvous_server *server)
 {
 	bool complete = server->state == SERVER_COMPLETE;
-	int door = server->place.tcp && complete ? server->listen_fd : -1;
+	int listen_fd = server->place.tcp && complete ? server->listen_fd : -1;
 
-	if (door >= 0)
+	if (listen_fd >= 0)
 		server->listen_fd = -1;
-	return door;
+	return listen_fd;
 }
 
 const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server)

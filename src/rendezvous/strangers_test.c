@@ -132,7 +132,7 @@ static void test_mute(void **state)
 
 /* Ends every connection without a word: a server that does so may still be the right one, so ranks
  * go on. */
-static void test_slams_the_door(void **state)
+static void test_hangs_up(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
@@ -457,7 +457,7 @@ int main(void)
 		cmocka_unit_test(test_nonsense_answers),
 		cmocka_unit_test(test_foreign_table),
 		cmocka_unit_test(test_mute),
-		cmocka_unit_test(test_slams_the_door),
+		cmocka_unit_test(test_hangs_up),
 		cmocka_unit_test(test_dials_anew),
 		cmocka_unit_test(test_broken_at_once),
 		cmocka_unit_test(test_server_of_other_version),

@@ -131,7 +131,7 @@ static pid_t connect_and_end(const struct test_job *job)
 }
 
 /* Rank 2 has connected and said nothing. It is lost, but no stranger. */
-static void test_ends_at_the_door(void **state)
+static void test_ends_before_its_hello(void **state)
 {
 	(void)state;
 	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
@@ -193,7 +193,7 @@ int main(void)
 		cmocka_unit_test(test_ended_long_ago),
 		cmocka_unit_test(test_root_ends),
 		cmocka_unit_test(test_root_without_descriptors),
-		cmocka_unit_test(test_ends_at_the_door),
+		cmocka_unit_test(test_ends_before_its_hello),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

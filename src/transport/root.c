@@ -3,7 +3,7 @@
  * every rank, and lets the ranks continue only when all have mapped all. A connection belongs to no
  * rank until a proper hello admits it as its rank. Connections without a rank disturb nobody and
  * are closed at the end. The root sends every rank the error that it finds. */
-#include "transport/door.h"
+#include "transport/acceptor.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ enum {
 	/* the root gives up this much earlier, so that its answer comes in time */
 	ANSWER_MS = 250,
 	FAREWELL_MS = 1000, /* how long the answer is sent to ranks that have not come yet */
-	POLLS_MAX = 2 * RANKS_HOST_MAX + DOOR_MAX,
+	POLLS_MAX = 2 * RANKS_HOST_MAX + ACCEPTOR_MAX,
 };
 
 /* A client. */
@@ -45,9 +45,9 @@ struct root {
 	int under_way; /* chunks sent and not mapped yet, over all clients */
 	int culprit;   /* the world rank to name when the root fails */
 	struct stopped_looks looks;
-	bool failed;                /* the root has printed the reason */
-	bool short_of_fds;          /* some rank is not watched for want of a descriptor */
-	struct transport_door door; /* connections without a rank */
+	bool failed;                        /* the root has printed the reason */
+	bool short_of_fds;                  /* some rank is not watched for want of a descriptor */
+	struct transport_acceptor acceptor; /* connections without a rank */
 	struct member members[RANKS_HOST_MAX]; /* by place */
 };
 
@@ -112,7 +112,7 @@ static ls_status say_lost(struct root *root, int place)
 static ls_status accept_connections(struct root *root)
 {
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		int error = transport_door_accept(&root->door);
+		int error = transport_acceptor_accept(&root->acceptor);
 		if (error == EAGAIN || error == EWOULDBLOCK)
 			return LS_OK;
 		if (error == EMFILE || error == ENFILE)
@@ -151,7 +151,7 @@ static ls_status hear_connection(struct root *root, int index)
 	struct transport_handshake wire;
 	int fds[TRANSPORT_FDS];
 	int count;
-	int fd = root->door.fds[index];
+	int fd = root->acceptor.fds[index];
 	switch (transport_handshake_receive(fd, root->transport->job, &wire, fds, TRANSPORT_FDS,
 					    &count)) {
 	case HANDSHAKE_AGAIN:
@@ -166,13 +166,13 @@ static ls_status hear_connection(struct root *root, int index)
 	case HANDSHAKE_END:
 	case HANDSHAKE_NONSENSE:
 	default:
-		transport_door_turn_away(&root->door, index,
-					 "it did not introduce itself as a rank that is missing");
+		transport_acceptor_refuse(&root->acceptor, index,
+					  "it did not introduce itself as a rank that is missing");
 		return LS_OK;
 	}
 	int place = transport_handshake_place(&root->ranks, wire.rank);
 	struct member *member = &root->members[place];
-	transport_door_forget(&root->door, index);
+	transport_acceptor_forget(&root->acceptor, index);
 	if (wire.kind == HANDSHAKE_FAIL) {
 		close(fd);
 		member->is_told = true;
@@ -243,12 +243,12 @@ static void look_for_stopped(struct root *root)
 
 /* Waits until something can be received, and receives it; returns LS_OK also if nothing comes for a
  * while. LS_TIMED_OUT: no message has named a missing rank yet. */
-static ls_status hear_any(struct root *root, bool open_door)
+static ls_status hear_any(struct root *root, bool accepts)
 {
 	int size = root->ranks.count;
 	struct pollfd polls[POLLS_MAX] = {
-		{.fd = open_door ? root->exchange->listen_fd : -1, .events = POLLIN}};
-	int connections = open_door ? root->door.count : 0;
+		{.fd = accepts ? root->exchange->listen_fd : -1, .events = POLLIN}};
+	int connections = accepts ? root->acceptor.count : 0;
 	struct pollfd *ends = polls + size + connections;
 	ends[0].fd = -1;
 	for (int place = 1; place < size; place++) {
@@ -256,7 +256,7 @@ static ls_status hear_any(struct root *root, bool open_door)
 		ends[place] = (struct pollfd){.fd = root->members[place].pidfd, .events = POLLIN};
 	}
 	for (int i = 0; i < connections; i++)
-		polls[size + i] = (struct pollfd){.fd = root->door.fds[i], .events = POLLIN};
+		polls[size + i] = (struct pollfd){.fd = root->acceptor.fds[i], .events = POLLIN};
 	uint64_t until_ns = stopped_until(&root->looks, root->deadline_ns);
 	ls_status status = wait_fds(root->exchange->waiter, polls, 2 * size + connections,
 				    first_awaited(root), until_ns);
@@ -269,7 +269,7 @@ static ls_status hear_any(struct root *root, bool open_door)
 			status = hear_client(root, place);
 	for (int i = 0; status == LS_OK && i < connections; i++)
 		if (polls[size + i].revents)
-			status = hear_connection(root, i - (connections - root->door.count));
+			status = hear_connection(root, i - (connections - root->acceptor.count));
 	if (status == LS_OK && polls[0].revents)
 		status = accept_connections(root);
 	for (int place = 1; silent && status == LS_OK && place < size; place++)
@@ -388,8 +388,8 @@ static void say_farewell(struct root *root, ls_status status)
 		}
 	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 &&
 		 hear_any(root, true) == LS_OK);
-	for (int i = 0; i < root->door.count; i++)
-		transport_handshake_try_send(root->door.fds[i], &wire);
+	for (int i = 0; i < root->acceptor.count; i++)
+		transport_handshake_try_send(root->acceptor.fds[i], &wire);
 }
 
 static uint64_t verdict_deadline(uint64_t deadline_ns)
@@ -411,7 +411,7 @@ static void root_init(struct root *root, struct transport *transport,
 		.deadline_ns = verdict_deadline(exchange->deadline_ns),
 		.ranks = transport_handshake_ranks(transport, exchange),
 	};
-	root->door = (struct transport_door){.exchange = exchange, .ranks = &root->ranks};
+	root->acceptor = (struct transport_acceptor){.exchange = exchange, .ranks = &root->ranks};
 	root->chunks = (root->ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
 	for (int place = 0; place < RANKS_HOST_MAX; place++)
 		root->members[place] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
@@ -434,7 +434,7 @@ static void root_fini(struct root *root)
 		transport_close_fds(&root->members[place].fd, 1);
 		transport_close_fds(&root->members[place].pidfd, 1);
 	}
-	transport_close_fds(root->door.fds, root->door.count);
+	transport_close_fds(root->acceptor.fds, root->acceptor.count);
 }
 
 void transport_root_decline(struct transport *transport, const struct transport_exchange *exchange,
