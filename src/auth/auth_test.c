@@ -113,7 +113,8 @@ static struct auth_session session_of(const struct auth_token *token, const char
 	return session;
 }
 
-/* Of the same message, in two sessions. */
+/* Whether the verifier accepts what the signer has signed: the same message, in a session of
+ * each. */
 static bool accepts(const struct auth_session *signer, const struct auth_session *verifier)
 {
 	struct auth_tag tag;

@@ -123,7 +123,7 @@ static void test_revoke_waits(void **state)
 	assert_false(bias_has_owner(&watched));
 }
 
-/* From here on membarrier is refused, to the calling thread. */
+/* Installs a filter by which membarrier fails for the calling thread. */
 static bool forbid_membarrier(void)
 {
 	struct sock_filter filter[] = {
@@ -166,7 +166,7 @@ static void *revoke_without_membarrier(void *bias)
 	return bias;
 }
 
-/* By a filter that came after the owner did. */
+/* The filter against membarrier is installed after the bias got its owner. */
 static void test_refused_later(void **state)
 {
 	struct bias bias;

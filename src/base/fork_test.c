@@ -36,7 +36,7 @@ static void test_generations(void **state)
 	assert_int_equal(fork_generation(), mine);
 }
 
-/* What a child has of the descriptor; it ends with that. */
+/* Whether a child that fork makes has the descriptor; the child then ends. */
 static bool child_has(int fd)
 {
 	pid_t child = fork();

@@ -111,7 +111,7 @@ static void test_owned(void **state)
 	assert_int_equal(counted, 200600 + LOCK_RUN_MOST);
 }
 
-/* What clang refuses when it sees it; the tests do it behind its back. */
+/* These functions break the lock order. clang would refuse them, so it does not check them. */
 LOCK_UNCHECKED static void inverted(void)
 {
 	lock_memory_acquire(&inner);

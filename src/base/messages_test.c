@@ -58,7 +58,7 @@ static void test_report(void **state)
 	assert_string_equal(capture_end(&capture), "one\n  two [LS-LOCK-WAIT]\n");
 }
 
-/* What others wrote commands no terminal, whatever brings it here. */
+/* A message removes control characters from text of others, so that no terminal obeys them. */
 static void test_controls(void **state)
 {
 	(void)state;
@@ -77,7 +77,7 @@ static void test_controls(void **state)
 	assert_non_null(strstr(last, "a?[31m?31m??b"));
 }
 
-/* What is too long loses its end, but neither its id nor the newline. */
+/* A message that is too long loses its end, but neither its id nor the newline. */
 static void test_too_long(void **state)
 {
 	(void)state;

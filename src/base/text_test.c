@@ -42,7 +42,7 @@ static void test_clean(void **state)
 	expect("a\xe2\x82", "a??", "a??");
 }
 
-/* As UTF-8. */
+/* Writes the character as UTF-8. */
 static void encode(uint32_t point, char out[5])
 {
 	char *at = out;

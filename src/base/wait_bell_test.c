@@ -64,7 +64,7 @@ static void store_for(struct fixture *fixture, int rank)
 	wait_wake_topic(&fixture->shared->bell, topic_of(rank));
 }
 
-/* Of the ranks that are missing only the one that the sleeper waits for first wakes it. */
+/* A sleeper that waits for several ranks is woken only by the first of those that are missing. */
 static void test_others_do_not_wake(void **state)
 {
 	struct fixture *fixture = *state;

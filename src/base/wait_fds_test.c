@@ -185,7 +185,7 @@ static void test_change_of_group(void **state)
 	assert_int_equal(poll_under_changes(true), LS_OK);
 }
 
-/* Without a waiter any handler interrupts a poll, also one with SA_RESTART. */
+/* Without a waiter any signal handler interrupts a poll, also a handler with SA_RESTART. */
 static void test_interrupt(void **state)
 {
 	(void)state;

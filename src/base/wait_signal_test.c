@@ -107,7 +107,8 @@ static void test_stop_and_continue(void **state)
 
 enum { CANNOT_FILTER = 100 };
 
-/* In the child: deadline, then a wake-up (by the parent); 0 if all is well. */
+/* Runs in a child without futex_waitv: a wait reaches its deadline, then the parent wakes another
+ * one. Returns 0 if both went as they should. */
 static int without_waitv(struct fixture *fixture)
 {
 	if (!forbid_futex_waitv())

@@ -18,7 +18,7 @@ enum { SPIN_NS = 100000, LIMIT_MS = 20 };
 
 static int slow_yields = -1; /* how many took longer than a wait may spin; -1: none is to */
 
-/* In the place of the C library's. */
+/* Replaces the function of the C library. */
 int sched_yield(void)
 {
 	uint64_t until_ns = clock_now_ns() + 2 * SPIN_NS;
@@ -54,7 +54,7 @@ static void assert_at_most_one(void)
 	assert_in_range(slow_yields, 0, 1);
 }
 
-/* As long as it spins, nobody sees what it waits for. */
+/* A thread that spins publishes no wait. */
 static void test_words(void **state)
 {
 	struct fixture *fixture = *state;

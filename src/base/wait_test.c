@@ -220,7 +220,8 @@ static void test_who_is_named(void **state)
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_TIMED_OUT);
 }
 
-/* Of words that are all needed one that does not come rules out the others. */
+/* If a wait needs all words of an alternative, one word that cannot come rules out this
+ * alternative. */
 static void test_alternatives(void **state)
 {
 	struct fixture *fixture = *state;

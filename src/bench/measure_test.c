@@ -50,7 +50,7 @@ static float result_of(const struct fake *fake, const struct coll *coll, const f
 	return of(fake, send, from + i % n, (int)(i / n));
 }
 
-/* What the table does not determine, the runtime that is played here cannot compute. */
+/* The runtime played here cannot compute operations whose result the table does not determine. */
 static bool is_played(int op)
 {
 	return coll_table[op].reduces != COLL_REDUCES_SOME;

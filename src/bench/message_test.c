@@ -61,7 +61,7 @@ static size_t sent_at(const struct fake *fake, const float *buffer)
 	return (size_t)(buffer - fake->send);
 }
 
-/* What the peer has in the same place of its send buffer. */
+/* Receives what the peer has at the same place of its send buffer. */
 static size_t receive(struct fake *fake, float *buffer, size_t count, int peer)
 {
 	size_t at = (size_t)(buffer - fake->recv);

@@ -43,7 +43,7 @@ static void names_differ(void **state)
 	}
 }
 
-/* Only peers of the root lack a buffer, and all ranks reduce buffers of one length. */
+/* Only peers of the root lack a buffer, and in reductions all buffers have one length. */
 static void buffers_make_sense(void **state)
 {
 	(void)state;

@@ -141,8 +141,8 @@ static void test_both_are_slow(void **state)
 	}
 }
 
-/* What this host sends is lost for 1.5 s, as host 1 says. Then all beats arrive, but both hosts get
- * so little processor time that neither is ever heard without a gap. */
+/* For 1.5 s all that this host sends is lost, as host 1 says. Then all beats arrive, but both hosts
+ * get so little processor time that neither is ever heard without a gap. */
 static void test_deaf_and_slow(void **state)
 {
 	(void)state;

@@ -182,7 +182,8 @@ static void a_receive_of_any_source(void **state)
 	assert_int_equal(deadlocked(fixture), 0);
 }
 
-/* Only this rank itself could send it. */
+/* In front is a receive that only this rank itself could serve, because all others have closed the
+ * group. */
 static void a_receive_that_only_this_rank_can_serve(void **state)
 {
 	struct stream_fixture *fixture = *state;
@@ -240,8 +241,8 @@ static void a_group_that_has_failed(void **state)
 	assert_false(is_deadlock(fixture));
 }
 
-/* What is in front of it on another stream is of a group that goes on. But the operation itself
- * fails. */
+/* The group of the operation in the middle has failed. So that operation ends, whatever the group
+ * in front of it does. */
 static void a_group_in_the_middle_that_has_failed(void **state)
 {
 	struct stream_fixture *fixture = *state;

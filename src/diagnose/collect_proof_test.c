@@ -39,8 +39,8 @@ static void the_proof(void **state)
 	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 }
 
-/* The same cycle, but one of the words has its writer on another host: here is a copy, which may be
- * older than what its writer has stored. */
+/* A word of the cycle has its writer on another host. This host has a copy, which may be older than
+ * the writer's value, so the cycle is not proved. */
 static void a_mirror(void **state)
 {
 	struct collect_fixture *fixture = *state;

@@ -132,7 +132,8 @@ static void which_of_many_that_run(void **state)
 	assert_non_null(diagnose_record_at(rank, collective));
 }
 
-/* Of many records: the running ones however old, the newest collectives, the newest of all. */
+/* A snapshot keeps the running operations however old they are, the newest collectives, and the
+ * newest records. */
 static void which_records(void **state)
 {
 	struct collect_fixture *fixture = *state;
@@ -362,7 +363,8 @@ static void random_bytes(void **state)
 	}
 }
 
-/* What has the number of a rank of another PID namespace is another process: here none at all. */
+/* A rank of another PID namespace: the process that has its number here is another one, and here
+ * there is none. */
 static void rank_of_another_namespace(void **state)
 {
 	struct collect_fixture *fixture = *state;

@@ -65,7 +65,8 @@ static void the_only_thread(void **state)
 		"for 12.3 s (pid 102; asleep)\n");
 }
 
-/* As a thread outside that sleeps, but for the call. */
+/* A ring in which rank 1 has a sleeping thread outside of Lockstep; if `foreign`, that thread is in
+ * a foreign call. */
 static struct diagnose_snapshot *ring_with(bool foreign, bool beside)
 {
 	struct diagnose_snapshot *snapshot = test_ring(3, (const int[]){1, 2, 0});
@@ -197,7 +198,7 @@ static void hostile_names(void **state)
 	free(snapshot);
 }
 
-/* What the collector makes of such a slot. */
+/* The collector copies a slot of a foreign call, and cuts a name without an end. */
 static void collected(void **state)
 {
 	struct collect_fixture *fixture = *state;

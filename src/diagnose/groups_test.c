@@ -447,7 +447,7 @@ static void is_one(const struct diagnose_group *group)
 	assert_int_equal(group->first, group->id & 63);
 }
 
-/* What is copied is of one group. */
+/* A group's place is reused while it is copied: the copy is that of one group, not a mixture. */
 static void one_after_the_other(void **state)
 {
 	enum { DIFFERENT = 1000 };

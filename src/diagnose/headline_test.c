@@ -23,7 +23,8 @@ static struct diagnose_snapshot *closed_snapshot(void)
 	return snapshot;
 }
 
-/* What a rank does in another group was not before it closed this one. */
+/* The headline names what a rank did before it closed this group, not what it does in another
+ * one. */
 static void closed_one_group(void **state)
 {
 	(void)state;

@@ -223,7 +223,7 @@ static void advice_on_messages_in_deadlocks(void **state)
 	      "\nLet the rank that they are sent to receive the messages that are in the way.");
 }
 
-/* Of a rank that is elsewhere: while it may still come, and once the time limit is over. */
+/* The advice on a rank that is elsewhere: while it may still come, and after the time limit. */
 static void advice_on_who_is_late(void **state)
 {
 	(void)state;
@@ -253,7 +253,7 @@ static void advice_on_who_is_late(void **state)
 	}
 }
 
-/* What stays open has no number. */
+/* The names of calls: a receive from any source, or with any tag, has no number for it. */
 static void names_of_calls(void **state)
 {
 	(void)state;

@@ -3,7 +3,8 @@
  * more operation. */
 #include "diagnose/snapshot_fixture.h"
 
-/* What the rank would see to by itself, for others of these ranks. */
+/* Adds the slot that shows which words would wake the rank's progress thread; `others` are the
+ * ranks that need it. */
 static void add_armed(struct diagnose_snapshot *snapshot, int r, uint64_t others)
 {
 	struct diagnose_thread *thread = test_thread(snapshot, r, 778);
@@ -16,7 +17,7 @@ static void add_armed(struct diagnose_snapshot *snapshot, int r, uint64_t others
 	thread->others = ranks_of_bits(others);
 }
 
-/* What may come by a callback, and whom it may wake. */
+/* Sets whether the rank has callbacks, whether it is idle, and whether a callback of it may run. */
 static void set_callbacks(struct diagnose_snapshot *snapshot, int r, bool idle, bool calls_back)
 {
 	snapshot->ranks[r].has_callbacks = true;

@@ -175,7 +175,8 @@ static void followers(void **state)
 	breaks(add_follower_with_own_limit);
 }
 
-/* What the rank would see to by itself, next to the thread that is in the ring. */
+/* Adds the slot that shows which words would wake the rank's progress thread, beside the thread
+ * that is in the ring. */
 static struct diagnose_thread *add_armed(struct diagnose_snapshot *snapshot, int r)
 {
 	struct diagnose_thread *thread = test_thread(snapshot, r, 777);
@@ -384,7 +385,8 @@ static void begins_at_the_lowest_rank(void **state)
 	free(snapshot);
 }
 
-/* Not all threads of a rank are seen, so it is no proof; but how long they have waited is known. */
+/* A rank has threads that nobody sees, so its ring is not proved; but it is known how long the ring
+ * has lasted. */
 static void unproved_since(void **state)
 {
 	(void)state;

@@ -187,7 +187,8 @@ static void two_ranks_of_an_exchange(void **state)
 		       "called from b.c:20 (rank 2) and a.c:10 (rank 0)");
 }
 
-/* What the records prove goes first, and ranks that are none are not looked up. */
+/* The records count more than a hint that contradicts them, and a hint that names an impossible
+ * rank is ignored. */
 static void hints_that_do_not_fit(void **state)
 {
 	(void)state;

@@ -33,7 +33,7 @@ static struct trace_record root_1(uint64_t seq)
 	return test_broadcast(seq, 1);
 }
 
-/* What the many call, what rank 1 calls, and how that is told with four ranks and with two. */
+/* What all ranks but 1 call, what rank 1 calls, and the headline with four ranks and with two. */
 static const struct {
 	struct trace_record (*many)(uint64_t seq), (*one)(uint64_t seq);
 	uint32_t fields;
@@ -340,8 +340,8 @@ static void message_too_long(void **state)
 	free(snapshot);
 }
 
-/* What the index leads to is another operation by now, or never was this one: each is off in one
- * thing. */
+/* The index of the hint leads to another operation than the send: in each case one property
+ * differs. */
 static void send_that_is_not_on_record(void **state)
 {
 	(void)state;
@@ -367,7 +367,8 @@ static void send_that_is_not_on_record(void **state)
 	}
 }
 
-/* Both ranks' collectives differ, too, or seem to: still it is the message that has failed. */
+/* The collectives of both ranks differ too, or seem to; the verdict names the message, because that
+ * is what failed. */
 static void message_beside_collectives(void **state)
 {
 	(void)state;

@@ -219,7 +219,7 @@ static void chain_to_a_rank_elsewhere(void **state)
 					       .seq = 1});
 }
 
-/* What the slots of a dead rank say is stale: it waits for nobody any more. */
+/* The wait slots of a dead rank are stale: it waits for no rank. */
 static void dead_ranks_do_not_wait(void **state)
 {
 	(void)state;
@@ -242,7 +242,7 @@ static void rank_that_moves_is_not_elsewhere(void **state)
 	test_verdict(snapshot, NULL, healthy);
 }
 
-/* Of several threads the one counts that calls the collectives. */
+/* A rank has several threads: the verdict is about the one that calls the collectives. */
 static void helper_threads(void **state)
 {
 	(void)state;

@@ -18,7 +18,7 @@ enum { SIZE = RANKS_JOB_MAX };
 #endif
 enum { RECORDS = 16, EACH = 3, COLLECTIVE = 7 };
 
-/* What trace_view names. */
+/* The memory that a trace_view points to. */
 struct image {
 	struct trace_header header;
 	struct wait_table wait_table;
@@ -57,7 +57,7 @@ static void put_record(struct many *many, int r, struct trace_record op)
 	atomic_store(&image->header.newest, index);
 }
 
-/* In its newest operation, for this rank. */
+/* Makes rank `r` wait for `peer` in its newest operation. */
 static void put_wait(struct many *many, int r, int peer)
 {
 	struct wait_slot *slot = &many->images[r].wait_table.slots[0];
@@ -127,7 +127,7 @@ static void begin(struct many *many, uint64_t seed)
 	}
 }
 
-/* In the next all-reduce, for this rank. */
+/* Makes rank `r` enter the next all-reduce, and wait there for `peer`. */
 static void enter(struct many *many, int r, int peer)
 {
 	put_record(many, r, test_allreduce(COLLECTIVE));

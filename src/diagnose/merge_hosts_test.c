@@ -35,7 +35,7 @@ static struct ranks ranks_at(bool at_far)
 	return ranks_of_bits(at_far ? 1u << FAR : 3u);
 }
 
-/* What both looks of a host show. */
+/* A snapshot with what both looks of a host show. */
 static struct diagnose_snapshot *look_twice(const struct collect_fixture *fixture, bool at_far)
 {
 	struct ranks here = ranks_at(at_far);
@@ -200,7 +200,7 @@ static void test_who_has_left(void **state)
 	free(traffic);
 }
 
-/* What the two looks of a host do not both show. */
+/* What only one of the two looks of a host shows is no proof. */
 static void test_two_looks(void **state)
 {
 	struct collect_fixture *fixture = *state;

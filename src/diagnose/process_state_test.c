@@ -152,8 +152,8 @@ static void ended(void **state)
 	reap(pid);
 }
 
-/* What its parent has fetched the kernel still tells whoever has a descriptor, if it is new
- * enough. */
+/* A new kernel tells the exit status of a process through its pidfd even after the parent has
+ * reaped it. */
 static void ended_and_fetched(void **state)
 {
 	(void)state;
@@ -211,7 +211,7 @@ static void write_file(const char *folder, const char *name, const char *text)
 	close(fd);
 }
 
-/* Only where this user may make cgroups. */
+/* A process of a frozen cgroup counts as stopped; skipped where this user may not make cgroups. */
 static void frozen(void **state)
 {
 	(void)state;
@@ -263,8 +263,7 @@ static void no_process(void **state)
 	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_PROCESS_DEAD);
 }
 
-/* In a PID namespace of its own, without a /proc of its own, process 1 is not what /proc says of
- * 1. */
+/* In a PID namespace without a /proc of its own, the entry 1 of /proc is another process. */
 static void other_namespace(void **state)
 {
 	(void)state;
@@ -336,7 +335,8 @@ static void have_a_watch(void)
 		pause();
 }
 
-/* As of a process that is killed, and whose memory is not freed yet. */
+/* Ends the thread that a rank's watch would be, as when a process was killed and its memory is not
+ * freed yet. */
 static void lose_the_watch(void)
 {
 	pthread_t thread;

@@ -91,7 +91,7 @@ static void a_waiting_rank(void **state)
 	}
 }
 
-/* What has ended is of no stream any more. */
+/* A report names no stream for an operation that has ended. */
 static void one_that_has_ended(void **state)
 {
 	(void)state;

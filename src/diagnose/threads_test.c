@@ -130,8 +130,7 @@ static void *look_once(void *argument)
 	return NULL;
 }
 
-/* What a signal's handler may wake does not sleep for other threads alone: whichever thread it may
- * run in. */
+/* A thread that a signal handler may run in does not count as asleep, whichever thread this is. */
 static void handlers(void **state)
 {
 	const struct collect_fixture *fixture = *state;
@@ -256,7 +255,7 @@ static void threads_of_a_process(void **state)
 	pthread_join(thread, NULL);
 }
 
-/* Of a process of its own, whose main thread waits: the other one would run, but for SIGSTOP. */
+/* A process of its own is stopped by SIGSTOP: its main thread waits, its other thread would run. */
 static void who_is_stopped(void **state)
 {
 	struct collect_fixture *fixture = *state;
@@ -324,7 +323,8 @@ static void no_descriptor_left(void **state)
 	assert_true(runs);
 }
 
-/* What is read of them makes the difference, if the ranks are processes. */
+/* A ring of ranks that are processes: whether it is proved depends on what is read of their
+ * threads. */
 static void a_ring_of_processes(void **state)
 {
 	struct collect_fixture *fixture = *state;
@@ -346,8 +346,8 @@ static void a_ring_of_processes(void **state)
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
-/* The same in a group that rank 0 is about to close. For itself there is a ring, which it must look
- * at as closely. */
+/* A ring in a group that rank 0 is about to close: other ranks see no ring; rank 0 does, and must
+ * read the threads for it. */
 static void a_ring_that_is_closed(void **state)
 {
 	struct collect_fixture *fixture = *state;
@@ -437,7 +437,8 @@ static void read_what_is_hidden(int number, siginfo_t *info, void *context)
 	await_sleep();
 }
 
-/* Of rank 0 this process is looked at, of the others nothing can be. */
+/* Publishes a ring in which rank 0 is this process; the processes of the other ranks cannot be
+ * read. */
 static void publish_processes(struct collect_fixture *fixture)
 {
 	napping.page_bytes = (size_t)sysconf(_SC_PAGESIZE);

@@ -143,7 +143,8 @@ static void elsewhere(void **state)
 	}
 }
 
-/* In the first line of one, else in a line for each, as they need not be at the same. */
+/* The line of Python stands in the first line of a report about one rank; of several ranks each has
+ * a line of its own, because they may be at different lines. */
 static void lines_of_python(void **state)
 {
 	(void)state;

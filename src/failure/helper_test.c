@@ -96,7 +96,7 @@ static void end(struct failure_helper *helper)
 	assert_int_equal(errno, ECHILD);
 }
 
-/* Of a program that hangs, once it has told its number. */
+/* Opens the program that hangs, once it has written its number. */
 static int open_program(const struct failure_helper *helper)
 {
 	char text[TEXT_BYTES];
@@ -130,7 +130,7 @@ static void nothing_is_inherited(void **state)
 	assert_int_equal(close(more), 0);
 }
 
-/* Of a rank that has closed its own 0, 1 and 2, so that the pipe has these numbers. */
+/* The rank has closed its descriptors 0, 1 and 2, so the pipe gets these numbers. */
 static void without_descriptors(void **state)
 {
 	(void)state;

@@ -20,8 +20,8 @@ enum { HERE, FAR, SIZE };
 static struct transport_segment *segment;
 static uint64_t page_bytes;
 
-/* As the thread that makes progress on the link does: the payload is wanted already, so it marks
- * the pair, and then counts the message. It has not begun to fetch the payload. */
+/* Plays the thread that makes progress on the link: the payload is wanted already, so it marks the
+ * pair, then counts the message. It has not begun to fetch the payload. */
 static void offer_payload(int number)
 {
 	struct transport_traffic *traffic = transport_traffic(segment, FAR);

@@ -48,7 +48,8 @@ static ls_status make(enum call call, ls_group *group, const void *send, void *r
 	}
 }
 
-/* Once on the host, once on the device; with a handle, too. */
+/* Makes a call with buffers of the host, then with buffers of the device, and compares the results;
+ * also with a handle. */
 static void compare(struct rank *rank, enum call call, uint64_t count, bool in_place, bool beside)
 {
 	size_t bytes = RANKS * count * sizeof(float);
@@ -134,7 +135,7 @@ static void short_calls_go_by_the_device(void **state)
 		run(short_calls, seed);
 }
 
-/* From rank to rank, and back to the first. */
+/* A payload goes from rank to rank, and back to the first one. */
 static void pass_on(struct rank *rank)
 {
 	static const uint64_t sizes[] = {1, 8, 500, 70000, 6 << 20};

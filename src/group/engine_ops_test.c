@@ -21,7 +21,7 @@
 
 enum { RANKS = 2, COUNT = 1000, LIMIT_MS = 60000, CUTS = 5 };
 
-/* Of one rank. The device adds what both have enqueued, in the order of their numbers. */
+/* The device of one rank. It adds what both ranks have enqueued, in the order of the numbers. */
 struct device {
 	struct devices *all;
 	int rank;

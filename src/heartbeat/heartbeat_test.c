@@ -105,7 +105,8 @@ void __wrap_hosts_cut(struct transport *transport, int rank)
 	ranks_cut |= ranks_bit(rank);
 }
 
-/* What nobody here has listened to does not count: the agents were stopped, or all of this host. */
+/* A silence counts only while an agent of this host has listened. It had not if the agents, or all
+ * of this host, were stopped. */
 static void test_nobody_listened(void **state)
 {
 	struct heartbeat *heartbeat = *state;

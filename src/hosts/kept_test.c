@@ -49,7 +49,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* From now on the ranks rely on pumps, which do nothing. */
+/* Makes the ranks rely on pumps, which do nothing here. */
 static void begin_to_keep(void)
 {
 	for (int r = 0; r < 2; r++)
@@ -159,7 +159,7 @@ static void test_another_length(void **state)
 	assert_int_equal(memory_free(&job->ranks[0].memory, from, NULL), LS_OK);
 }
 
-/* What was offered goes back once this rank has withdrawn. It has no part in what that was then. */
+/* An offer goes back to its source once this rank has withdrawn from the group. */
 static void test_withdrawn(void **state)
 {
 	(void)state;

@@ -62,7 +62,7 @@ static bool note_and_post(struct link *link, int peer, const struct link_note *n
 	return plain->post(link, peer, note, payload, bytes, transfer);
 }
 
-/* Of a slot goes what the message has in it; what is too long for that is in a cell. */
+/* The link sends only those bytes of a slot that the message has; a longer payload is in a cell. */
 static void test_no_more_than_the_payload(void **state)
 {
 	(void)state;
@@ -111,7 +111,7 @@ static void test_no_more_than_the_payload(void **state)
 
 /* ---- nonsense ---- */
 
-/* At this offset of the area of the group of all ranks. */
+/* Posts an empty note for this offset in the area of the world group. */
 static void post_empty(const struct pair *pair, enum hosts_note kind, uint64_t offset)
 {
 	struct link *link = loop_link(pair->loop, HERE);
@@ -230,7 +230,7 @@ static void test_parts_when_both_leave(void **state)
 	close_pair(&pair);
 }
 
-/* Of a rank that has been cut off nothing more comes. */
+/* Nothing more comes from a rank that has been cut off. */
 static void test_parts_when_cut(void **state)
 {
 	(void)state;

@@ -285,7 +285,7 @@ static void test_damaged_traces(void **state)
 	assert_null(fixture->hosts->traces[FAR].header);
 }
 
-/* What the segment says of hosts is not trusted either. */
+/* The locations of hosts in a segment are checked before they are used. */
 static void test_places(void **state)
 {
 	struct hosts_fixture *fixture = *state;

@@ -20,7 +20,8 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* As wait_foreign_call_begin does; `name` may be what that one never writes. */
+/* Publishes a foreign call as wait_foreign_call_begin does; `name` may be one that it never
+ * writes. */
 static void publish(struct trace *trace, int slot, uint32_t tid, const char *name, size_t bytes)
 {
 	struct wait_slot *to = &trace->wait_table->slots[slot];
@@ -136,7 +137,7 @@ static void a_thread_with_its_stack(void **state)
 		fail_msg("%s", text);
 }
 
-/* In the file's report itself: it is refused. */
+/* A snapshot file whose report has a name without an end is refused. */
 static void a_name_without_end_is_refused(void **state)
 {
 	struct view_fixture *fixture = *state;

@@ -38,7 +38,7 @@ static void what_a_probe_leaves_open(void **state)
 
 enum { SIZE = 6, JOB = 0x1234 };
 
-/* What the operation of each rank has come to; 0: it is on no stream. */
+/* How far the operation of each rank is on its stream; 0: it is on none. */
 static const uint32_t seen[SIZE] = {
 	TRACE_ON_STREAM,
 	TRACE_ON_STREAM | TRACE_LAUNCHED,

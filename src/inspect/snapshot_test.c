@@ -163,7 +163,7 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	inspect_report_free(report);
 }
 
-/* Of a job that ended well, into a file that is there already. */
+/* A job ended well, and its traces go to a file that exists already. */
 static void traces_are_read_as_they_were_written(void **state)
 {
 	struct view_fixture *fixture = *state;
@@ -195,7 +195,7 @@ static void traces_are_read_as_they_were_written(void **state)
 	inspect_saved_free(saved);
 }
 
-/* The same trace in a file of another length. */
+/* Adds the trace of a rank in a file of another length. */
 static void add_with_length(struct view_fixture *fixture, int rank, size_t bytes)
 {
 	const struct trace *trace = &fixture->traces[rank];
@@ -300,7 +300,8 @@ static void a_snapshot_replaces_nothing(void **state)
 	inspect_report_free(report);
 }
 
-/* What is said of phases: as text, then of each rank and of stragglers as JSON. */
+/* Prints what a report says of phases: as text, then as JSON for each rank and for the
+ * stragglers. */
 static void print(char *out, size_t bytes, const struct inspect_report *report)
 {
 	FILE *file = fmemopen(out, bytes, "w");
@@ -375,7 +376,7 @@ static void a_straggler_is_shown_and_kept(void **state)
 	inspect_report_free(report);
 }
 
-/* Of a rank that is in phases, and of one that has none. */
+/* One rank is in phases, another one has none. */
 static void phases_are_shown_and_kept(void **state)
 {
 	struct view_fixture *fixture = *state;

@@ -82,7 +82,8 @@ static bool guards_stand(const unsigned char *target, size_t bytes)
 	       memcmp(target - GUARD, guard, GUARD) == 0;
 }
 
-/* Of NaNs that are combined arithmetically the processor chooses one. */
+/* Compares with the reference. Where two NaNs are combined arithmetically the processor chooses
+ * one, so any NaN is right. */
 static void compare(const struct shape *shape, int target, const unsigned char *got)
 {
 	ls_dtype number = reference_number(shape->dtype);

@@ -42,7 +42,7 @@ static void say_place(char *out, size_t bytes)
 	snprintf(out, bytes, ", called from here");
 }
 
-/* What is refused is also said, once, under its id, with the place. */
+/* A refused block gives one message, with this id and the place. */
 static void expect_refusal(struct memory *memory, void *block, const char *id)
 {
 	struct capture capture;
@@ -251,7 +251,7 @@ static void offsets_only_inside(void **state)
 	memory_fini(&memory);
 }
 
-/* In the child, what it found; 0 if all is as promised. */
+/* Runs in a child. Returns 0 if all is as promised, else the number of what is not. */
 static int use_in_child(struct memory *memory, unsigned char *block)
 {
 	void *out = memory;

@@ -196,7 +196,7 @@ static void places_run_out_and_never_overlap(void **state)
 	drop_file(&file);
 }
 
-/* What a peer names is opened and looked at, and nothing else is mapped. */
+/* A file that a peer names is checked when it is opened; a file that is no region is not mapped. */
 static void what_a_peer_names_is_checked(void **state)
 {
 	(void)state;

@@ -115,7 +115,8 @@ static void no_connection_is_made_later(void **state)
 
 enum { FDS = 256, STRANGERS = 4 };
 
-/* Of one rank: what the program itself listens at, and connections to all else that listens. */
+/* The program of one rank listens at its own sockets, and is connected to all other sockets that
+ * listen. */
 static struct {
 	int own[2], strangers[STRANGERS], count;
 } hall;

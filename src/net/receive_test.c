@@ -199,7 +199,7 @@ static void a_flush_ends_with_its_peer(void **state)
 
 /* ---- batches ---- */
 
-/* What is posted and stored goes in one message, in its order. */
+/* Posts and stores that follow each other go in one message, in their order. */
 static void several_go_together(void **state)
 {
 	struct fake *fake = *state;

@@ -21,7 +21,7 @@
 
 #include "net/rank_fixture.h"
 
-/* What UCX would patch, and some more. */
+/* The functions that UCX would patch, and some more. */
 static const char *const patched[] = {"mmap",  "munmap", "mremap", "madvise", "shmat",
 				      "shmdt", "sbrk",   "brk",    "malloc",  "free"};
 enum { PATCHED = sizeof patched / sizeof patched[0], CODE = 32, SIGNALS = 65 };
@@ -45,7 +45,7 @@ static void look(struct state *out)
 	out->variable = getenv("UCX_MEM_EVENTS");
 }
 
-/* Of the process' threads, those that could get a signal. */
+/* Counts the threads of the process, and those that could get a signal. */
 static int threads_with_signals(int *threads)
 {
 	DIR *folder = opendir("/proc/self/task");

@@ -59,7 +59,7 @@ static void a_little_faster_is_not_enough(void **state)
 	assert_in_range(count_nontemporal(&tuner, same, 1000), 1, 10);
 }
 
-/* What is tried in vain is tried ever more seldom, but never given up. */
+/* A way that did not pay is tried ever more seldom, but never given up. */
 static void tries_become_rare(void **state)
 {
 	(void)state;
@@ -98,7 +98,8 @@ static void sizes_are_apart(void **state)
 	use_once(&tuner, UINT64_MAX, near); /* there is a case for each */
 }
 
-/* Of messages many begin before the first one ends; what the receiver needs counts, too. */
+/* Many messages begin before the first one ends: one of them tries the other way. The time that the
+ * receiver needs counts too. */
 static void many_at_once_try_once(void **state)
 {
 	(void)state;
@@ -134,7 +135,8 @@ static int count_staged(struct op_tuner *tuner, uint64_t read, uint64_t staged, 
 	return count;
 }
 
-/* With the times of decision 039: of a Xeon, of an EPYC, and of one that is as fast each way. */
+/* The times are those of decision 039: a Xeon, an EPYC, and a processor that is as fast each
+ * way. */
 static void messages_take_the_way_that_was_faster(void **state)
 {
 	(void)state;

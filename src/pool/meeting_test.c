@@ -169,8 +169,8 @@ static void *alloc_in_time(void *unused)
 	return unused;
 }
 
-/* Of a driver whose give does not wait for the device, but takes long. The time limit only ends the
- * test if the thread is not told. */
+/* The driver's give takes long, but does not wait for the device. The time limit only ends the test
+ * if the waiting thread is not woken. */
 static void who_waits_for_a_give_has_its_memory(void **state)
 {
 	(void)state;
@@ -278,7 +278,7 @@ static ls_status take_while_others_free(struct driver *driver, size_t bytes,
 	return device_take(driver, bytes, out);
 }
 
-/* What others free is of no use to it. */
+/* Other threads free blocks that do not help the waiting one: its time limit holds all the same. */
 static void a_time_limit_holds_while_others_free(void **state)
 {
 	(void)state;

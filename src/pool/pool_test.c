@@ -217,7 +217,8 @@ static void nobody_waits_with_a_launch_open(void **state)
 	device_end(device);
 }
 
-/* What was put off is used again before the driver is asked. */
+/* A block whose return to the driver was put off is used again before the driver is asked for
+ * memory. */
 static void memory_that_was_put_off_is_taken_back(void **state)
 {
 	(void)state;
@@ -315,7 +316,7 @@ static void a_refused_mark_is_tried_again(void **state)
 	device_end(device);
 }
 
-/* Also if the capture begins between the look at the stream and the mark. */
+/* No mark is captured, even if the capture begins between the look at the stream and the mark. */
 static void a_mark_is_not_captured(void **state)
 {
 	(void)state;

@@ -25,7 +25,7 @@ static struct device *begin(uint32_t entries)
 
 static const struct pool_launch_op shown_nowhere = {.trace = NULL};
 
-/* With a time limit that has passed. */
+/* Begins a launch whose time limit has passed, so it does not wait. */
 static ls_status try_launch(struct device *device, int stream, struct pool_launch *out)
 {
 	ls_status status =
@@ -191,7 +191,7 @@ static void a_stream_without_a_place_is_refused(void **state)
 	device_end(device);
 }
 
-/* So that the pool is not closed under the thread. */
+/* The pool names the thread that is in a launch, so that nobody closes the pool meanwhile. */
 static void a_thread_that_launches_is_found(void **state)
 {
 	(void)state;
@@ -213,7 +213,8 @@ static void a_thread_that_launches_is_found(void **state)
 	device_end(device);
 }
 
-/* What the caller notes of a stream is not told of another one that gets its handle or place. */
+/* A note of the caller about a stream does not pass to another stream that gets its handle or its
+ * place. */
 static void what_was_put_there_last(void **state)
 {
 	(void)state;

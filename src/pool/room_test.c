@@ -65,7 +65,8 @@ static void a_large_block_is_cut_for_lack_of_memory(void **state)
 	device_end(device);
 }
 
-/* As a driver whose give waits for the device would hold up the program in each. */
+/* A driver's give that waits for the device is called only when memory runs short, as it would
+ * delay the program. */
 static void a_give_that_waits_waits_for_lack_of_memory(void **state)
 {
 	(void)state;

@@ -125,7 +125,7 @@ static void many_streams(void **state)
 	races_close(it.races);
 }
 
-/* Of more streams than have a place those that are idle give up theirs. */
+/* There are more streams than places: idle ones give up theirs. */
 static void idle_streams(void **state)
 {
 	static const char streams[4 * RACES_STREAMS];
@@ -146,7 +146,7 @@ static void idle_streams(void **state)
 	races_close(it.races);
 }
 
-/* What a stream without a place has waited for is not known, also when it gets one later. */
+/* What a stream has waited for without a place is unknown, also when it gets a place later. */
 static void streams_without_a_place(void **state)
 {
 	static const char streams[RACES_STREAMS], beyond[1];
@@ -201,7 +201,7 @@ static void many_events(void **state)
 	races_close(it.races);
 }
 
-/* Events of what is over give up their places. */
+/* Events of finished operations give up their places. */
 static void idle_events(void **state)
 {
 	static const char events[2 * RACES_EVENTS];

@@ -209,7 +209,8 @@ static void who_frees(void **state)
 	races_close(it.races);
 }
 
-/* What touched it is over; what touches its neighbours is not. */
+/* A new block forgets the operations that touched its memory, but not those that touch its
+ * neighbours. */
 static void allocated(void **state)
 {
 	struct fixture it;

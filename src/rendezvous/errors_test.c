@@ -290,7 +290,7 @@ static void test_table_is_not_taken(void **state)
 		rendezvous_close_fd(&ranks[i]);
 }
 
-/* As many processes as ranks: nobody is left to be told, and rank 0 need not stay. */
+/* As many processes came as there are ranks: all have got the answer, and rank 0 need not stay. */
 static void test_all_know(void **state)
 {
 	(void)state;
@@ -426,7 +426,7 @@ static void test_interrupted(void **state)
 	}
 }
 
-/* As failure_run_ends_find: only the rank at `context` has ended. */
+/* Plays failure_run_ends_find: only the rank at `context` has ended. */
 static bool find_end(void *context, int rank, char *how, size_t bytes)
 {
 	if (rank != *(int *)context)

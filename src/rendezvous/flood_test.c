@@ -193,7 +193,7 @@ static void test_rank_talks_on(void **state)
 	rendezvous_server_close(server);
 }
 
-/* What said nothing is counted in the report, for it may have been a rank gone wrong. */
+/* The report counts the connections that said nothing, because one may be of a rank that failed. */
 static void test_strangers_are_reported(void **state)
 {
 	(void)state;
@@ -232,7 +232,7 @@ static void step_when_ready(struct rendezvous_server *server)
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
 }
 
-/* From here on no socket of the kernel's own can be made, for this process. */
+/* Installs a filter by which this process can open no netlink socket. */
 static bool forbid_netlink(void)
 {
 	struct sock_filter filter[] = {
@@ -290,7 +290,7 @@ static void test_kernel_says_no_users(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* What a hello says of its user is not asked where the kernel says it. */
+/* The user that a hello names is ignored where the kernel tells the user. */
 static void test_kernel_says_the_user(void **state)
 {
 	(void)state;

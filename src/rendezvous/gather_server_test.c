@@ -52,7 +52,8 @@ static void test_launcher_serves(void **state)
 	}
 }
 
-/* Then it keeps the connections until the ranks have heard, and nothing of them afterwards. */
+/* A launcher serves: it keeps the connections until all ranks have got the failure, and no
+ * longer. */
 static void test_launcher_hears_of_failures(void **state)
 {
 	(void)state;

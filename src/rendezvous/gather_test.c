@@ -30,7 +30,7 @@ static void test_all_get_all(void **state)
 	}
 }
 
-/* Also if it is the server, and if it is the last one. */
+/* One rank fails: the first one, which is the server, or the last one. */
 static void test_one_fails(void **state)
 {
 	(void)state;

@@ -193,7 +193,7 @@ static void test_both_jobs_hear_of_it(void **state)
 	}
 }
 
-/* As long as a job runs that has met at a port, rank 0 of no other can listen there. */
+/* As long as a job runs that has met at a port, no rank 0 of another job can listen there. */
 static void test_the_port_stays_taken(void **state)
 {
 	(void)state;

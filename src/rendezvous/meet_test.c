@@ -22,7 +22,7 @@ static void test_rank_0_serves(void **state)
 	}
 }
 
-/* Also there the kernel says whose process is at the other end. */
+/* Over IPv6, too, the kernel tells which process is at the other end. */
 static void test_ipv6(void **state)
 {
 	(void)state;
@@ -160,7 +160,7 @@ static void test_launcher_serves(void **state)
 		meet_launcher(i % 2, sizes[i / 2]);
 }
 
-/* The others knock at a closed door, and go on knocking. */
+/* Rank 0 comes late: the others connect in vain at first, and try again. */
 static void test_rank_0_late(void **state)
 {
 	(void)state;

@@ -104,7 +104,7 @@ static void rank_0_ends(struct fixture_rank *rank)
 	await_told(SIZE - 1);
 }
 
-/* What the faulty rank does instead. */
+/* Runs all ranks; the faulty one calls `instead` where the others connect. */
 static void run(struct fixture *fixture, int faulty, void (*instead)(struct fixture_rank *))
 {
 	for (int i = 0; i < SIZE; i++)
@@ -298,7 +298,7 @@ static void test_nonsense(void **state)
 	say_instead(&parted, sizeof parted);
 }
 
-/* What rank 2 says instead of its word. */
+/* The bytes that rank 2 sends in the place of its message. */
 static const void *instead;
 static size_t instead_bytes;
 

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-/* What was written to standard error between the two calls. */
+/* Standard error goes to `said` between listen_in and its end. */
 static int saved_error = -1;
 static char said[4096];
 
@@ -209,7 +209,7 @@ static void test_addresses(void **state)
 	}
 }
 
-/* Only where another host can come is there a need for a secret. But one that is there tells jobs
+/* A job needs a secret only where another host can connect; but a secret that is given tells jobs
  * apart at any port. */
 static void test_secrets(void **state)
 {

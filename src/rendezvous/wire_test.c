@@ -67,8 +67,8 @@ static void test_nonsense_at_once(void **state)
 	assert_int_equal(rendezvous_reply_parse("LSRDV", 5, &answer), WIRE_MORE);
 }
 
-/* By address and not by value: the answer and the cards of the largest job, copied for each case,
- * outgrow a stack under AddressSanitizer. */
+/* `out` is a pointer because copies of the answer and the cards of the largest job outgrow a stack
+ * under AddressSanitizer. */
 static void fill_good_answer(struct wire_answer *out, int size)
 {
 	memset(out, 0, sizeof *out);

@@ -233,7 +233,7 @@ static void *take_and_give(void *argument)
 	return NULL;
 }
 
-/* Of this many groups that the counts of /proc stand behind the first 4 KiB, where the user may. */
+/* Joins so many groups that the counts of /proc stand behind the first 4 KiB, if the user may. */
 static void join_many_groups(void)
 {
 	gid_t groups[GROUPS];

@@ -14,7 +14,8 @@
 
 enum { FAR_BYTES = 1 << 20 };
 
-/* With a value; zero; zero, and beyond the page that the file's last bytes are in. */
+/* One variable with a value; one that is zero; and one that is zero and lies beyond the page with
+ * the file's last bytes. */
 static int with_value = 7;
 static int zero;
 static char far_zero[FAR_BYTES];
@@ -65,7 +66,7 @@ static void variables_of_files(void **state)
 	check(look, far_zero + FAR_BYTES / 2, "far_zero");
 }
 
-/* Not the last variable before it. */
+/* Memory without a name is not taken for the last variable before it. */
 static void memory_without_a_name(void **state)
 {
 	struct look *look = *state;

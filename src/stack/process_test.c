@@ -184,9 +184,9 @@ __attribute__((noinline)) static void wait_here(int ready)
 		pause();
 }
 
-/* As from a container: runs a copy of this program from a file system that only that process has
- * mounted. Of a file on it others see the path from its root, so it lies there under the path under
- * which that process finds it. */
+/* Runs a copy of this program from a file system that only that process has mounted, as in a
+ * container. Other processes see a path of it from its root, so the copy lies there under the path
+ * under which that process finds it. */
 static void run_hidden(const char *folder, int ready)
 {
 	char copy[64], path[128], number[16], *const arguments[] = {path, number, NULL};

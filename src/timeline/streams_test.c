@@ -15,7 +15,7 @@
 
 enum { SIZE = 5, WORLD = 1, LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED };
 
-/* What the operation of each rank has come to. */
+/* How far the operation of each rank is on its stream. */
 static const uint32_t seen[SIZE] = {
 	TRACE_ON_STREAM,
 	LAUNCHED,

@@ -51,7 +51,8 @@ static void records_are_whole(void **state)
 	close_trace(&trace, &view);
 }
 
-/* What the files of this host say of a call is said in words. Labels stay as they are. */
+/* A copy for another host has words where a call site is an address, because only this host has the
+ * files; labels stay as they are. */
 static void sites_become_labels(void **state)
 {
 	struct trace trace;

@@ -364,7 +364,8 @@ static void copies_are_whole_beside_writers(void **state)
 	close_trace(&trace, &mapped);
 }
 
-/* As many as a job can have; and no more than the trace has room for. */
+/* A group may have as many members as a job has ranks; more than the trace has room for are
+ * refused. */
 static void groups_have_many_members(void **state)
 {
 	(void)state;

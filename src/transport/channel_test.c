@@ -284,8 +284,8 @@ static void test_refusal(void **state)
 	test_job_close(job);
 }
 
-/* What was matched before must be taken before the sender may go on; what never was is no
- * matter. */
+/* A channel is quiet once the receiver has taken all matched messages; messages that were never
+ * matched do not count. */
 static void test_quiet(void **state)
 {
 	(void)state;
@@ -334,7 +334,7 @@ static void *run_sender(void *argument)
 	return NULL;
 }
 
-/* With a tag of its own a receiver sees 1, 2, …; those that share one see growing numbers. */
+/* A receiver with a tag of its own sees 1, 2, …; receivers that share a tag see growing numbers. */
 static void *run_receiver(void *argument)
 {
 	struct stream *stream = argument;

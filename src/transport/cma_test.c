@@ -295,7 +295,7 @@ static void test_more_than_one_call(void **state)
 	test_job_close(job);
 }
 
-/* What a peer says of who can be read, and of where, may be anything. */
+/* A peer may say nonsense about who can read its memory, and where. */
 static void test_nonsense(void **state)
 {
 	(void)state;

@@ -140,7 +140,7 @@ static void test_ends_before_its_hello(void **state)
 	const char *text = assert_rank_2_lost(job, pids, 0);
 	assert_null(strstr(text, "not a rank of this job"));
 	test_job_close(job);
-	/* Another process is one. */
+	/* A process that is none of the known ones is a stranger. */
 	job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	(void)connect_and_end(job);
 	text = assert_rank_2_lost(job, pids, 0);
@@ -148,9 +148,9 @@ static void test_ends_before_its_hello(void **state)
 	test_job_close(job);
 }
 
-/* In a child, as the limit holds for a whole process: rank 0 has no descriptor left, and so cannot
- * watch rank 1, which has none either, and never comes. 0: rank 0 says so, long before the time
- * limit. */
+/* Runs in a child, because the limit holds for a whole process: rank 0 has no descriptor left, so
+ * it cannot watch rank 1, which has none either and never comes. Returns 0 if rank 0 reports this
+ * long before the time limit. */
 static int run_without_descriptors(pid_t other)
 {
 	struct capture capture;

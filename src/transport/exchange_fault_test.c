@@ -440,7 +440,8 @@ static void test_bad_memory(void **state)
 
 /* ---- no descriptors left ---- */
 
-/* In a child, as the limit holds for a whole process. 0 if the rank without memory says so. */
+/* Runs in a child, because the limit holds for a whole process. Returns 0 if the rank that lacks
+ * descriptors reports it. */
 static int run_short_of_descriptors(int spare)
 {
 	struct capture capture;

@@ -176,7 +176,8 @@ static void test_receiver_lags(void **state)
 	assert_false(ends->out.receiver_lags);
 }
 
-/* In any order out, in their order in, for many rounds, with some left lying for long. */
+/* Slots are freed in any order, messages arrive in their order, for many rounds; some stay for
+ * long. */
 static void test_any_order(void **state)
 {
 	struct ends *ends = *state;

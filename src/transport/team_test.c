@@ -108,7 +108,7 @@ static bool is_new_box(const struct mail_ring *ring)
 	return fresh;
 }
 
-/* As many messages as there is room for, every other one long; some are taken. */
+/* Posts messages until the ring is full, every other one long; takes some. */
 static void use_box(struct mail_ring *ring, unsigned count)
 {
 	struct mail_message message;
@@ -232,7 +232,7 @@ static void test_memory_of_inboxes(void **state)
 	test_job_close(job);
 }
 
-/* Before Linux 5.14 all inboxes have their memory from the beginning, and again after a reset. */
+/* Before Linux 5.14 inboxes get all their memory at the beginning, and again after a reset. */
 static void test_memory_without_populate(void **state)
 {
 	(void)state;

@@ -146,7 +146,7 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	       "all-reduce      3-4    max       ring       64K    auto         copy\n");
 }
 
-/* Without a table: what fits into an entry is inline. */
+/* The choice without a table: inline where the payload fits into an entry, else direct. */
 static enum plan_algorithm usual(enum coll_id collective, uint64_t bytes)
 {
 	return bytes <= INLINE_BYTES && plan_has(collective, PLAN_INLINE) ? PLAN_INLINE
