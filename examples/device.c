@@ -18,7 +18,7 @@ static void must(ls_status status, const char *what)
 	exit(1);
 }
 
-/* The same for the driver's calls: for CUDA this would be cudaError_t. */
+/* Checks a call of the driver in the same way: for CUDA its status would be a cudaError_t. */
 static void driver_must(enum sim_error error, const char *what)
 {
 	if (error == SIM_OK)

@@ -9,15 +9,15 @@
 
 #include "digits.h"
 
-/* True after saying what failed, unless status is LS_OK. */
+/* False if status is LS_OK. Else prints which call failed, and returns true. */
 bool failed(ls_group *group, const char *what, ls_status status);
 
-/* Share of the test images that are recognised; each rank looks at its part. */
+/* The share of the test images that the model recognises; each rank tests its part of them. */
 bool evaluate_accuracy(ls_group *group, const struct digits *digits, const real *parameters,
 		       double *accuracy);
 
-/* Whether all ranks hold the same parameters, bit by bit; rank 0 prints it. scratch: as long as
- * those. */
+/* Whether all ranks have the same parameters, bit by bit; rank 0 prints the answer. `scratch` is as
+ * long as the parameters. */
 bool evaluate_equal(ls_group *group, const real *parameters, real *scratch);
 
 #endif

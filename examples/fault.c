@@ -28,7 +28,7 @@ void fault_print_names(FILE *out)
 	fprintf(out, "\n");
 }
 
-/* Computes until somebody ends the process. */
+/* Computes until another process ends this one. */
 static void compute_forever(void)
 {
 	volatile double x = 1;
@@ -36,7 +36,7 @@ static void compute_forever(void)
 		x = x * 1.0000001;
 }
 
-/* Each rank waits for its right neighbour, and none has sent. */
+/* Each rank receives from its right neighbour, and no rank has sent. */
 static ls_status receive_in_a_circle(ls_group *group, real *buffer)
 {
 	int right = (ls_group_rank(group) + 1) % ls_group_size(group);

@@ -24,7 +24,7 @@ enum fault_kind {
 	FAULT_CYCLE, /* every rank receives from its neighbour before it sends */
 };
 
-/* The kind of that name ("leave", "killed", …); -1: there is none. */
+/* The fault with this name ("leave", "killed", …); -1: there is none. */
 int fault_from(const char *name);
 void fault_print_names(FILE *out);
 

@@ -7,7 +7,7 @@
 
 #include "digits.h"
 
-/* Where the four arrays begin. */
+/* Where each of the four parameters begins in the array. */
 enum {
 	W1 = 0,
 	B1 = W1 + MLP_HIDDEN * MLP_INPUTS,
@@ -31,7 +31,8 @@ void mlp_describe(real *parameters, struct ls_ddp_parameter out[MLP_PARTS])
 						   .dtype = REAL_DTYPE};
 }
 
-/* Normally distributed, by the sum of twelve uniform numbers: the same on every machine. */
+/* A normally distributed number: a sum of twelve uniform ones, which is the same on every
+ * machine. */
 static double normal(uint64_t *state)
 {
 	double sum = -6;

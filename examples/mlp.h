@@ -26,29 +26,29 @@ enum {
 	MLP_BATCH_MAX = 1000,
 };
 
-/* The parameters: weights and biases of the first layer, then of the second. */
+/* Weights and biases of the first layer, then of the second one. */
 enum mlp_part { MLP_W1, MLP_B1, MLP_W2, MLP_B2, MLP_PARTS };
 
-/* What the forward pass of a batch leaves for the backward pass. */
+/* The results of a batch's forward pass, which the backward pass uses. */
 struct mlp_pass {
 	size_t count;
 	const real *pixels[MLP_BATCH_MAX];
 	real hidden[MLP_BATCH_MAX][MLP_HIDDEN];
-	real delta[MLP_BATCH_MAX][MLP_CLASSES]; /* of the logits */
+	real delta[MLP_BATCH_MAX][MLP_CLASSES]; /* with respect to the logits */
 };
 
-/* He initialisation, the same for the same seed. */
+/* He initialisation; the same seed gives the same parameters. */
 void mlp_init(real *parameters, uint64_t seed);
 
-/* What ls_ddp_open is to know of them. */
+/* Fills the descriptions of the parameters, which ls_ddp_open takes. */
 void mlp_describe(real *parameters, struct ls_ddp_parameter out[MLP_PARTS]);
 
-/* Adds one image to the pass, whose gradient counts `weight` times; returns its cross-entropy. */
+/* Adds one image to the pass, and returns its cross-entropy. Its gradient counts `weight` times. */
 double mlp_forward(const real *parameters, const real *pixels, int label, real weight,
 		   struct mlp_pass *pass);
 
-/* Sets the gradients of the second layer, then of the first one, to those of all images of the
- * pass. */
+/* Computes the gradients over all images of the pass: first of the second layer, then of the
+ * first. */
 void mlp_backward_second(const struct mlp_pass *pass, real *weights, real *biases);
 void mlp_backward_first(const real *parameters, const struct mlp_pass *pass, real *weights,
 			real *biases);
@@ -56,7 +56,7 @@ void mlp_backward_first(const real *parameters, const struct mlp_pass *pass, rea
 /* Stochastic gradient descent with momentum, for one of the parameters. */
 void mlp_update(real *parameters, real *velocity, const real *gradient, enum mlp_part part);
 
-/* The most probable class. */
+/* The class that the model finds most probable. */
 int mlp_predict(const real *parameters, const real *pixels);
 
 #endif

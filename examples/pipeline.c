@@ -15,20 +15,20 @@
 #include "pipeline_model.h"
 #include "pipeline_order.h"
 
-/* The data of one micro-batch in one chunk, and the messages that bring and take them. */
+/* The data of one micro-batch in one chunk, and the receives and sends of these data. */
 struct cell {
 	double *x, *y, *dy, *dx;
 	ls_request *receives[2],
 		*sends[2]; /* [0] forward pass, [1] backward pass; NULL: not under way */
 };
 
-/* One chunk: a layer of the model that is on this rank. */
+/* A chunk: one layer of the model, which this rank computes. */
 struct chunk {
 	double *weights, *weight_gradients;
 	double *bias;
-	/* the gradients of the bias, and this rank's loss, which an all-reduce adds up */
+	/* the gradients of the bias, then this rank's loss: an all-reduce adds up both */
 	double *sums;
-	ls_request *adds;   /* that all-reduce; NULL: not under way */
+	ls_request *adds;   /* the all-reduce; NULL: not under way */
 	struct cell *cells; /* one for each micro-batch */
 };
 
@@ -63,7 +63,7 @@ static ls_status end_of(ls_request **request)
 
 /* ---- messages ---- */
 
-/* A tag that no other message of this step between the same two ranks has. */
+/* Returns a tag that no other message of this step between the same two ranks has. */
 static int tag_of(enum pipeline_pass pass, int chunk, int microbatch)
 {
 	return (microbatch * PIPELINE_CHUNKS + chunk) * 2 + (int)pass;

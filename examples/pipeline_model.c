@@ -20,7 +20,7 @@ size_t pipeline_weights(const struct pipeline_shape *shape)
 	return (size_t)shape->width * (size_t)shape->width;
 }
 
-/* splitmix64, as a number from -1 to 1. */
+/* The next number of SplitMix64, from -1 to 1. */
 static double draw(uint64_t *state)
 {
 	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);

@@ -15,12 +15,12 @@ struct pipeline_shape {
 	int width, batch, microbatches;
 };
 
-size_t pipeline_rows(const struct pipeline_shape *shape);    /* numbers in one micro-batch */
+size_t pipeline_rows(const struct pipeline_shape *shape);    /* numbers in a micro-batch */
 size_t pipeline_weights(const struct pipeline_shape *shape); /* numbers in one W */
 
-/* The same on every rank; near the identity. */
+/* Fills a matrix near the identity, the same on every rank. */
 void pipeline_init(const struct pipeline_shape *shape, int stage, double *weights);
-/* Input and target of a micro-batch; NULL: not wanted. */
+/* Fills the input and the target of a micro-batch; with NULL only the other one. */
 void pipeline_sample(const struct pipeline_shape *shape, int microbatch, double *x, double *target);
 
 void pipeline_forward(const struct pipeline_shape *shape, const double *weights, const double *bias,
@@ -34,20 +34,20 @@ double pipeline_loss(const struct pipeline_shape *shape, int microbatch, const d
 		     double *dy);
 void pipeline_update(double *values, const double *gradients, size_t count);
 
-/* The whole model in one process, to compare with. */
+/* The whole model in one process. The ranks compare their results with it. */
 struct pipeline_whole {
 	struct pipeline_shape shape;
 	int stages;
 	double *weights, *weight_gradients; /* of all stages */
 	double *biases, *bias_gradients;    /* of all chunks */
 	double *values,
-		*gradients; /* of one micro-batch: what each stage gets, and the last gives */
+		*gradients; /* of one micro-batch: the inputs of all stages, the last output */
 };
 
 /* False: no memory. */
 bool pipeline_whole_open(struct pipeline_whole *whole, const struct pipeline_shape *shape,
 			 int stages);
-/* One step up to the gradients; returns the loss. Then the update. */
+/* One training step up to the gradients; returns the loss. The update follows. */
 double pipeline_whole_step(struct pipeline_whole *whole);
 void pipeline_whole_update(struct pipeline_whole *whole);
 void pipeline_whole_close(struct pipeline_whole *whole);

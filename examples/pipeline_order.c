@@ -22,8 +22,8 @@ static int *tick_of(const struct play *play, enum pipeline_pass pass, int stage,
 	return &play->ticks[((int)pass * stages + stage) * play->microbatches + microbatch];
 }
 
-/* The n-th task of a pass: as many micro-batches as there are ranks go through one chunk, then
- * through the next one; backward the chunks come the other way round. */
+/* The n-th task of a pass: as many micro-batches as there are ranks go through the first chunk,
+ * then through the next one. In the backward pass the chunks are in the reverse order. */
 static struct pipeline_task nth_task(const struct play *play, enum pipeline_pass pass, int n)
 {
 	int first = n / (PIPELINE_CHUNKS * play->ranks) * play->ranks;
@@ -115,8 +115,8 @@ static void find_inputs(const struct play *play, struct pipeline_order *order)
 			.source = needed % play->ranks};
 	}
 	qsort(order->inputs, (size_t)order->input_count, sizeof *order->inputs, compare);
-	/* A task sends its output in its tick. So this rank calls all receives of earlier messages
-	 * before the task. */
+	/* A task sends its output in its own tick. So before the task this rank calls the receives
+	 * of all earlier messages. */
 	for (int i = 0; i < order->task_count; i++) {
 		struct pipeline_input mine = {.tick = order->tasks[i].tick, .source = order->rank};
 		int *receives = &order->tasks[i].receives;

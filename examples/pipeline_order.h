@@ -13,22 +13,22 @@ enum pipeline_pass { PIPELINE_FORWARD, PIPELINE_BACKWARD };
 struct pipeline_task {
 	enum pipeline_pass pass;
 	int chunk, microbatch;
-	int tick;     /* when it is computed, if all tasks take as long */
-	int receives; /* so many of the rank's receives have to be called before it */
+	int tick;     /* the tick in which it is computed, if all tasks take the same time */
+	int receives; /* how many receives the rank has to call before it */
 };
 
-/* A message: what the task of that pass, chunk and micro-batch needs. */
+/* A message: the data that the task of this pass, chunk and micro-batch needs. */
 struct pipeline_input {
 	enum pipeline_pass pass;
 	int chunk, microbatch;
-	int tick, source; /* when it is computed, and by which rank */
+	int tick, source; /* when the data are computed, and by which rank */
 };
 
 struct pipeline_order {
 	int ranks, rank, microbatches;
 	int task_count, input_count;
 	struct pipeline_task *tasks;
-	struct pipeline_input *inputs; /* in the order in which they are to be received */
+	struct pipeline_input *inputs; /* in the order of the receives */
 };
 
 /* Forward and backward pass of each micro-batch through each chunk take turns, as soon as the first

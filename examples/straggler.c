@@ -23,7 +23,7 @@ struct training {
 	float *gradients;
 };
 
-/* Run lengths: how often, and which grey. */
+/* Run lengths: a count, and a grey value. */
 static void pack_image(struct training *t)
 {
 	for (int i = 0; i < SIDE * SIDE; i++) {
@@ -40,7 +40,7 @@ static void pack_image(struct training *t)
 	}
 }
 
-/* Unpacks, and smooths what packing has made rough. Returns the sum of all pixels. */
+/* Unpacks an image, and smooths its steps. Returns the sum of all pixels. */
 static uint32_t decode_image(struct training *t)
 {
 	size_t used = 0;
@@ -79,7 +79,7 @@ static bool load(struct training *t, float *input)
 	return end(t, "data/image") && end(t, "data");
 }
 
-/* Stands for a model: as much work on all ranks. */
+/* Stands for a model: all ranks have the same work. */
 static float propagate(struct training *t, float input)
 {
 	for (int layer = 0; layer < 40; layer++)

@@ -21,7 +21,7 @@ struct options {
 	int epochs, batch;
 	uint64_t seed;
 	enum fault_kind fault;
-	int fault_rank, fault_step; /* fault_rank -1: 2, or the last of fewer */
+	int fault_rank, fault_step; /* fault_rank -1: rank 2, or the last if fewer */
 };
 
 struct training {
@@ -35,8 +35,8 @@ struct training {
 	struct mlp_pass *pass;
 	FILE *losses;
 	int step;
-	bool left;                      /* by --fault leave */
-	double busy_s, communication_s; /* of this epoch */
+	bool left;                      /* this rank leaves: --fault leave */
+	double busy_s, communication_s; /* in this epoch */
 };
 
 static double now_s(void)
@@ -46,8 +46,8 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The forward pass of my share of one batch; returns its part of the batch's loss. ls_ddp divides
- * gradients by the number of ranks, so each image has to count `size` times. */
+/* The forward pass of this rank's share of a batch; returns its part of the batch's loss. ls_ddp
+ * divides gradients by the number of ranks, so each image has to count `size` times. */
 static double forward(struct training *t, size_t first)
 {
 	int batch = t->options.batch;
@@ -63,7 +63,7 @@ static double forward(struct training *t, size_t first)
 	return loss / batch;
 }
 
-/* Each gradient is declared ready as soon as it is complete: those of the last layer first. */
+/* Declares each gradient ready as soon as it is complete: first those of the last layer. */
 static ls_status ready(struct training *t, enum mlp_part weights, enum mlp_part biases)
 {
 	double start = now_s();
@@ -102,7 +102,7 @@ static ls_status backward(struct training *t)
 	return status == LS_OK ? finish(t) : status;
 }
 
-/* One batch. The loss is that of the whole batch, the same on all ranks. */
+/* Trains on one batch. The loss is that of the whole batch, the same on all ranks. */
 static bool train_step(struct training *t, size_t first, double *loss)
 {
 	double start = now_s(), communicated_s = t->communication_s;
@@ -161,7 +161,7 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 	for (size_t b = 0; b < batches; b++) {
 		if (t->options.fault == FAULT_LEAVE && t->rank == t->options.fault_rank &&
 		    t->step == t->options.fault_step)
-			return t->left = true; /* one batch early: the others go on without me */
+			return t->left = true; /* one batch early: the other ranks continue */
 		if (!train_step(t, b * batch, &loss))
 			return false;
 		sum += loss;
@@ -198,7 +198,7 @@ static bool prepare(struct training *t)
 			return false;
 		}
 	}
-	/* Rank 0 decides; the others could just as well compute the same. */
+	/* Rank 0 gives all ranks its parameters; each of them could compute the same. */
 	if (t->rank == 0)
 		mlp_init(t->parameters, t->options.seed);
 	mlp_describe(t->parameters, parameters);

@@ -20,14 +20,14 @@ struct training {
 	int rank, size;
 	struct ls_ddp_join_options join;
 	struct digits digits;
-	size_t images; /* mine */
+	size_t images; /* of this rank */
 	uint32_t *order;
 	real *parameters, *velocity, *scratch;
 	ls_ddp *ddp;
 	struct mlp_pass *pass;
 };
 
-/* My i-th image: ranks take turns. */
+/* This rank's i-th image: the ranks take the images in turn. */
 static size_t image_of(const struct training *t, uint32_t i)
 {
 	return (size_t)i * (size_t)t->size + (size_t)t->rank;
@@ -62,7 +62,7 @@ static ls_status backward(struct training *t)
 	return status == LS_OK ? ls_ddp_finish(ddp) : status;
 }
 
-/* Trains on all my batches, then shadows the ranks that still have some. */
+/* Trains on all batches of this rank, then shadows the ranks that still have some. */
 static bool train_batches(struct training *t, size_t batches, double *loss)
 {
 	int last;
@@ -81,8 +81,8 @@ static bool train_batches(struct training *t, size_t batches, double *loss)
 		status = ls_ddp_join_end(t->ddp, &last);
 	if (failed(t->group, "a step of training", status))
 		return false;
-	/* Ranks that ran out of batches early have missed updates. ls_ddp_join_end has given them
-	 * the parameters of rank `last`; the optimizer's state belongs to these. */
+	/* A rank that ran out of batches early has missed updates. ls_ddp_join_end has given it the
+	 * parameters of rank `last`; the state of the optimizer has to be that rank's too. */
 	status = ls_broadcast(t->group, t->velocity, t->velocity, MLP_PARAMETERS, REAL_DTYPE, last,
 			      NULL);
 	return !failed(t->group, "broadcast of the optimizer's state", status);
