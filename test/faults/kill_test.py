@@ -25,14 +25,14 @@ from pathlib import Path
 from jobs import TEMPORARY, Failure, environment, need, run_tests
 
 LIMIT_S = 120  # a job that takes longer than this to begin or to end hangs
-TOLD_S = 1.0  # within this every survivor is told, as promised
+TOLD_S = 1.0  # within this time every survivor gets the error, as promised
 RUNNABLE_PER_CORE = 8  # with more, the box is overloaded, and survivors get proportionally more time
 IN_OPEN = {"LS_PEER_DIED", "LS_RANK_MISSING", "LS_NO_MASTER"}
 # When to kill: at most so many seconds after the first victim has written this word.
 MOMENTS = {"opening": ("is", 0.03), "looping": ("open", 0.12), "grouping": ("grouping", 0.001), "closing": ("last", 0.004)}
 MARK = "KILL_TEST_MARK"
 REOPENINGS = 200
-SHOWN = 5  # of what went wrong
+SHOWN = 5  # of the jobs that failed
 
 
 class Plan:
@@ -148,10 +148,10 @@ def check_failed(play, rank, status, blamed, where):
     if where == "opening":
         said = re.findall(rf"^\[{rank}\] lockstep: rank {rank}: (.*) \[LS-[A-Z-]+\]$", output, re.M)
         need(status in IN_OPEN, f"rank {rank} got {status} from ls_group_open", output)
-        need(any(names_victim(plan, line) for line in said), f"rank {rank} was not told whom it missed", output)
+        need(any(names_victim(plan, line) for line in said), f"the error of rank {rank} does not name whom it missed", output)
         return
     several = blamed == -1 and len(plan.victims) > 1  # seen dead together: there is no single one
-    need(blamed in plan.victims or several, f"rank {rank} was told that rank {blamed} is to blame", output)
+    need(blamed in plan.victims or several, f"the error of rank {rank} blames rank {blamed}", output)
     left = status == "LS_PEER_LEFT" and play.has_told(blamed, "closing")
     need(status == "LS_PEER_DIED" or left, f"rank {rank} got {status}", output)
 
@@ -168,12 +168,12 @@ def check(play, limit_s):
         failures.setdefault(int(m[1]), (m[4], m[5], (int(m[7]) - max(play.kill_ns, int(m[6]))) * 1e-9))
     for rank in set(range(plan.size)) - set(plan.victims):
         if rank not in failures:
-            need(play.has_told(rank, "done"), f"rank {rank} was told nothing", output)
+            need(play.has_told(rank, "done"), f"rank {rank} got no error", output)
             need(all(play.has_told(v, "last") for v in plan.victims), f"rank {rank} went on without a dead rank", output)
             continue
         late_s = failures[rank][2]
         need(late_s >= 0, f"rank {rank} failed before anybody was killed", output)
-        need(late_s < limit_s, f"rank {rank} was told after {late_s:.3f} s, not within {limit_s:.1f} s", output)
+        need(late_s < limit_s, f"rank {rank} got the error after {late_s:.3f} s, not within {limit_s:.1f} s", output)
         times.append(failures[rank])
     check_verdicts(play, times)
     return times, any(where == "looping" for where, _, _ in times) and "[LS-VERDICT]" not in output
@@ -217,19 +217,19 @@ def test_ranks(options):
     wrong = [failure for _, _, failure in plays if failure]
     finished = sum(not times and not failure for times, _, failure in plays)
     unsaid = sum(lost for _, lost, _ in plays)
-    print(f"# figure: {len(plays)} jobs of 2 to 6 ranks, seeds from {options.seed}, {options.at_once} at once: {len(wrong)} went "
-          f"wrong; in {finished} of them nobody needed the dead any more")
+    print(f"# figure: {len(plays)} jobs of 2 to 6 ranks, seeds from {options.seed}, {options.at_once} at once: {len(wrong)} "
+          f"failed; in {finished} of them no rank needed the dead one any more")
     for where in ("opening", "looping"):
         times = [late_s for place, _, late_s in told if place == where]
         if times:
-            print(f"# figure: {len(times)} survivors {where} were told after p50 {percentile(times, .5):.1f} ms, "
+            print(f"# figure: {len(times)} survivors {where} got the error after p50 {percentile(times, .5):.1f} ms, "
                   f"p99 {percentile(times, .99):.1f} ms, max {max(times) * 1e3:.1f} ms")
     inside = Counter(doing for place, doing, _ in told if place == "looping")
     slow = sorted(((late_s, doing) for place, doing, late_s in told if place == "looping"), reverse=True)[:SHOWN]
     print("# the slowest: " + ", ".join(f"{late_s * 1e3:.1f} ms in {doing}" for late_s, doing in slow))
     print("# figure: they were in " + ", ".join(f"{doing} ({count})" for doing, count in inside.most_common()))
-    need(unsaid <= 1 + len(plays) / 500, f"{unsaid} verdicts were lost with their teller")
-    need(not wrong, f"{len(wrong)} of {len(plays)} jobs went wrong:", "\n".join(wrong[:SHOWN]))
+    need(unsaid <= 1 + len(plays) / 500, f"{unsaid} verdicts were lost with the rank that had them")
+    need(not wrong, f"{len(wrong)} of {len(plays)} jobs failed:", "\n".join(wrong[:SHOWN]))
 
 
 # ---- the launcher ----

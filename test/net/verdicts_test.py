@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""One fault at a moment drawn from a seed, in a job on several hosts that calls small collectives: what every survivor is told,
-and how soon. A wrong verdict fails; times are figures.
+"""One fault at a moment drawn from a seed, in a job on several hosts that calls small collectives: which error each survivor
+gets, and how soon. A wrong verdict fails; times are figures.
 
 verdicts_test.py VERDICTS_RANK [FAULT…] [--hosts N] [--ranks N: on each] [--times N: of each fault] [--seed N] [--show]
 A failure prints its seed: FAULT --times 1 --seed SEED plays it again. Says so where the system lets nobody make namespaces."""
@@ -16,7 +16,7 @@ import threading
 from cases import HERE, job_folder, play_all
 from commanded import BEGIN_S, Failure, Job, Skipped
 
-PATIENCE_S = 60  # the same of ranks that are not told
+PATIENCE_S = 60  # the same for ranks that get no error
 LATEST_S = 0.5  # when the fault is played, after all have begun
 QUIET_S = 1.5  # in which a wrong verdict about a host would come
 STOP_LIMIT_MS = 5000  # the time limit of operations with a rank that is stopped
@@ -78,7 +78,7 @@ def host_words(job, host):
 
 
 def survivors(job, play, dead=()):
-    """Waits until all have been told, and returns what."""
+    """Waits until all have got an error, and returns the errors."""
     expected = set(range(job.size)) - set(dead)
     job.wait(lambda: expected <= set(job.told(play.number)), PATIENCE_S, f"what {len(expected)} ranks are told")
     told = job.told(play.number)
@@ -101,7 +101,7 @@ def seconds(told, begin_ns):
 
 
 def need_told(job, one, status, culprits, words):
-    """What a rank was told of a rank: status, who it was and where its process is, and what the report says."""
+    """Checks the error that a rank got: status, rank at fault, where its process is, and the text of the report."""
     where = f"rank {one.rank} got {one.status}, blames {one.blames}, pid {one.pid} of '{one.host}': {one.text}"
     need(one.status == status, f"not {status}: {where}")
     need(re.search(words, one.text), f"'{words}' is not in: {where}")
@@ -130,7 +130,7 @@ def kill(job, play, ranks, but="$^"):
     told = survivors(job, play, ranks)
     for one in told:
         need_told(job, one, "LS_PEER_DIED", ranks, rf"^rank {one.blames} ")
-    play.times["told"] = seconds(told, acted_ns(job))
+    play.times["errors"] = seconds(told, acted_ns(job))
     need_no_host_verdict(job, but)
 
 
@@ -181,7 +181,7 @@ def mismatch(job, play):
             need_told(job, one, "LS_MISMATCH", (), words)
         else:
             need_told(job, one, "LS_MISMATCH", [play.rank], words)
-    play.times["told"] = seconds(told, begun_ns(job, [play.rank]))
+    play.times["errors"] = seconds(told, begun_ns(job, [play.rank]))
     need_no_host_verdict(job)
 
 
@@ -194,7 +194,7 @@ def cycle(job, play):
         for rank, source in zip(play.cycle, play.cycle[1:] + play.cycle[:1]):
             words = rf"rank {rank} waits for rank {source} \(receive #1"
             need(re.search(words, one.text), f"'{words}' is not in {one.text}")
-    play.times["told"] = seconds(told, begun_ns(job, play.cycle))
+    play.times["errors"] = seconds(told, begun_ns(job, play.cycle))
     need_no_host_verdict(job)
 
 
@@ -205,7 +205,7 @@ SINCE = r"since \d\d:\d\d:\d\d\.\d, for \d+\.\d s"
 
 
 def silent(job, host):
-    """What the ranks that fail are told; a report has a prefix."""
+    """The errors of the ranks that fail; a report has a prefix."""
     return f"{host_words(job, host)} has been silent {SINCE}"
 
 
@@ -230,7 +230,7 @@ def note_reports(job, play, expected):
 
 
 def note_unreachable(job, play, dead, words):
-    """words(host): what the ranks of that host are told."""
+    """words(host): the error that the ranks of that host get."""
     told = survivors(job, play, dead)
     for one in told:
         pattern = words(job.host_of(one.rank))
@@ -283,7 +283,7 @@ def deaf(job, play):
 
 
 def slow(job, play):
-    """What a host sends is slow, and heartbeats pass: nothing is reported, and a mismatch is told over the slow link."""
+    """What a host sends is slow, and heartbeats pass: nothing is reported, and a mismatch is reported over the slow link."""
     rate = f"{2 * (job.options.hosts - 1)}mbit"  # a tenth of that is heartbeats
     job.tell(play.host, "tc", "qdisc", "replace", "dev", "wire", "root", "tbf", "rate", rate, "burst", "10kb", "latency", "200ms")
     threading.Event().wait(QUIET_S)
