@@ -4,6 +4,7 @@
 #define BASE_CAPTURE_H
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,6 +34,15 @@ static inline const char *capture_end(struct capture *capture)
 	close(capture->file);
 	close(capture->saved);
 	return capture->text;
+}
+
+/* How often the word occurs in the text. */
+static inline int capture_count(const char *text, const char *word)
+{
+	int count = 0;
+	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+		count++;
+	return count;
 }
 
 #endif

@@ -10,22 +10,6 @@ enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 /* ---- a launcher ---- */
 
-static ls_status run_server(struct rendezvous_server *server)
-{
-	struct pollfd fds[RENDEZVOUS_FDS_MAX];
-	ls_status status;
-
-	for (;;) {
-		status = rendezvous_server_step(server);
-		if (status != LS_OK || rendezvous_server_complete(server))
-			return status;
-		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
-		uint64_t until_ns = rendezvous_server_deadline_ns(server);
-		assert_true(until_ns < clock_deadline_ns(FIXTURE_LONG_MS + FIXTURE_QUICK_MS));
-		assert_int_not_equal(wait_fds(NULL, fds, count, -1, until_ns), LS_SYSTEM);
-	}
-}
-
 static struct rendezvous_server *open_server(struct rendezvous_place *place, uint64_t limit_ms)
 {
 	struct rendezvous_server *server;
@@ -43,7 +27,7 @@ static void test_launcher_serves(void **state)
 		struct rendezvous_server *server = open_server(&place, FIXTURE_LONG_MS);
 		struct fixture fixture = fixture_new_hosts(&place, true);
 		fixture_start(&fixture);
-		assert_int_equal(run_server(server), LS_OK);
+		assert_int_equal(fixture_run_server(server), LS_OK);
 		assert_int_equal(rendezvous_server_table(server)->size, place.world_size);
 		fixture_wait(&fixture);
 		fixture_check_met(&fixture, true);
@@ -65,7 +49,7 @@ static void test_launcher_hears_of_failures(void **state)
 		int count;
 		fixture.ranks[1].second = fixture_give_error;
 		fixture_start(&fixture);
-		assert_int_equal(run_server(server), LS_UNSUPPORTED);
+		assert_int_equal(fixture_run_server(server), LS_UNSUPPORTED);
 		assert_non_null(strstr(rendezvous_server_text(server), "on host b: no UCX here"));
 		assert_null(rendezvous_server_table(server));
 		assert_false(rendezvous_server_complete(server));
@@ -219,7 +203,7 @@ static void test_bytes_are_not_taken(void **state)
 		assert_int_equal(setsockopt(server->ranks[0].fd, SOL_SOCKET, SO_SNDBUF, &least,
 					    sizeof least),
 				 0);
-		assert_int_equal(run_server(server), cards_come ? LS_OK : LS_RANK_MISSING);
+		assert_int_equal(fixture_run_server(server), cards_come ? LS_OK : LS_RANK_MISSING);
 		assert_true(clock_now_ns() - began_ns >= (uint64_t)FIXTURE_MANY_COME_MS * 1000000);
 		assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 		assert_int_equal(server->ranks[0].fd >= 0, cards_come);

@@ -82,23 +82,6 @@ static void test_alone_needs_no_socket(void **state)
 	fixture_free(&fixture);
 }
 
-/* Steps the server as a launcher's event loop would, until it is complete or has failed. */
-static ls_status run_server(struct rendezvous_server *server)
-{
-	struct pollfd fds[RENDEZVOUS_FDS_MAX];
-	ls_status status;
-
-	for (;;) {
-		status = rendezvous_server_step(server);
-		if (status != LS_OK || rendezvous_server_complete(server))
-			return status;
-		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
-		ls_status waited =
-			wait_fds(NULL, fds, count, -1, rendezvous_server_deadline_ns(server));
-		assert_true(waited == LS_OK || waited == LS_TIMED_OUT);
-	}
-}
-
 static int numbered_memfd(int number)
 {
 	int fd = memfd_create("trace", MFD_CLOEXEC);
@@ -134,7 +117,7 @@ static void meet_launcher(bool tcp, int size)
 	for (int i = 0; i < size; i++)
 		fixture.ranks[i].self.trace_fd = numbered_memfd(i);
 	fixture_start(&fixture);
-	assert_int_equal(run_server(server), LS_OK);
+	assert_int_equal(fixture_run_server(server), LS_OK);
 	fixture_wait(&fixture);
 	fixture_check_met(&fixture, true);
 	assert_memory_equal(rendezvous_server_table(server), &fixture.ranks[0].table,
@@ -209,7 +192,7 @@ static void test_latecomer(void **state)
 	place = *rendezvous_server_place(server);
 	struct fixture fixture = fixture_new(&place, true);
 	fixture_start(&fixture);
-	assert_int_equal(run_server(server), LS_OK);
+	assert_int_equal(fixture_run_server(server), LS_OK);
 	fixture_wait(&fixture);
 	fixture_check_met(&fixture, true);
 

@@ -296,6 +296,24 @@ static inline size_t fixture_read(int fd, void *to, size_t bytes)
 	return done;
 }
 
+/* Steps the server as a launcher's event loop would, until it is complete or has failed. */
+static inline ls_status fixture_run_server(struct rendezvous_server *server)
+{
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	ls_status status;
+
+	for (;;) {
+		status = rendezvous_server_step(server);
+		if (status != LS_OK || rendezvous_server_complete(server))
+			return status;
+		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
+		uint64_t until_ns = rendezvous_server_deadline_ns(server);
+		assert_true(until_ns < clock_deadline_ns(FIXTURE_LONG_MS + FIXTURE_QUICK_MS));
+		ls_status waited = wait_fds(NULL, fds, count, -1, until_ns);
+		assert_true(waited == LS_OK || waited == LS_TIMED_OUT);
+	}
+}
+
 /* Takes one connection; -1: nobody came. */
 static inline int fixture_accept(int listen_fd)
 {

@@ -14,14 +14,6 @@
 #include "base/messages.h"
 #include "transport/cma_fixture.h"
 
-static int occurrences(const char *text, const char *word)
-{
-	int count = 0;
-	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
-		count++;
-	return count;
-}
-
 /* Messages pass as ever, whatever can be read. */
 static void pass_a_message(struct duo *duo)
 {
@@ -61,7 +53,7 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
 	assert_true(duo_ask(&duo, 's'));
-	assert_int_equal(occurrences(text, "LS-TRANSPORT-CMA"), expected->text ? 1 : 0);
+	assert_int_equal(capture_count(text, "LS-TRANSPORT-CMA"), expected->text ? 1 : 0);
 	if (expected->text)
 		assert_non_null(strstr(text, expected->text));
 	capture_begin(&capture);
@@ -167,7 +159,7 @@ static void test_said_once(void **state)
 	}
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
-	assert_int_equal(occurrences(text, "LS-TRANSPORT-CMA"), 1);
+	assert_int_equal(capture_count(text, "LS-TRANSPORT-CMA"), 1);
 	close(job->listen_fd);
 	free(job);
 }

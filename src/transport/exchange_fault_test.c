@@ -95,14 +95,6 @@ static void assert_all(struct test_job *job, int missing, ls_status status)
 			assert_int_equal(job->ranks[r].status, status);
 }
 
-static int occurrences(const char *text, const char *word)
-{
-	int count = 0;
-	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
-		count++;
-	return count;
-}
-
 /* ---- strangers ---- */
 
 static void test_strangers(void **state)
@@ -141,7 +133,7 @@ static void test_strangers(void **state)
 		wait_join(job->ranks[r].thread);
 	const char *text = capture_end(&capture);
 	assert_all(job, -1, LS_OK);
-	assert_int_equal(occurrences(text, "LS-TRANSPORT-UNTRUSTED"), 1);
+	assert_int_equal(capture_count(text, "LS-TRANSPORT-UNTRUSTED"), 1);
 	for (int i = 0; i < count; i++)
 		close(strangers[i]);
 	close(silent);
@@ -206,7 +198,7 @@ static void test_death_after_hello(void **state)
 	run_without(job, 2);
 	const char *text = capture_end(&capture);
 	assert_all(job, 2, LS_PEER_DIED);
-	assert_int_equal(occurrences(text, "rank 2"), 3); /* once on each survivor */
+	assert_int_equal(capture_count(text, "rank 2"), 3); /* once on each survivor */
 	test_job_close(job);
 }
 
@@ -231,7 +223,7 @@ static void test_death_after_table(void **state)
 	wait_join(job->ranks[2].thread);
 	const char *text = capture_end(&capture);
 	assert_all(job, 1, LS_PEER_DIED);
-	assert_int_equal(occurrences(text, "rank 1"), 2);
+	assert_int_equal(capture_count(text, "rank 1"), 2);
 	test_job_close(job);
 }
 
@@ -244,7 +236,7 @@ static void test_never_comes(void **state)
 	run_without(job, 2);
 	const char *text = capture_end(&capture);
 	assert_all(job, 2, LS_RANK_MISSING);
-	assert_int_equal(occurrences(text, "rank 2"), 3);
+	assert_int_equal(capture_count(text, "rank 2"), 3);
 	test_job_close(job);
 }
 
@@ -261,7 +253,7 @@ static void test_falls_silent(void **state)
 	close(fd);
 	const char *text = capture_end(&capture);
 	assert_all(job, 1, LS_RANK_MISSING);
-	assert_int_equal(occurrences(text, "rank 1"), 2);
+	assert_int_equal(capture_count(text, "rank 1"), 2);
 	test_job_close(job);
 	assert_int_equal(test_descriptors(), before);
 }

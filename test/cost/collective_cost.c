@@ -26,31 +26,23 @@ static const struct cost_limit limits_without_membarrier[WHATS] = {
 	{COST_LIMITS(1310, 1365), 5}, {COST_LIMITS(890, 905), 5},
 };
 
-static void must(ls_status status)
-{
-	if (status == LS_OK)
-		return;
-	fprintf(stderr, "%s\n", ls_status_text(status));
-	_exit(1);
-}
-
 static void call(ls_group *group, int what)
 {
 	static double from = 1, to;
 	const struct ls_call_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
 	switch (what) {
 	case BARRIERS:
-		must(ls_barrier(group, NULL));
+		cost_must(ls_barrier(group, NULL));
 		break;
 	case BROADCASTS:
-		must(ls_broadcast(group, &from, &to, 1, LS_FLOAT64, 0, NULL));
+		cost_must(ls_broadcast(group, &from, &to, 1, LS_FLOAT64, 0, NULL));
 		break;
 	case GATHERS:
-		must(ls_allgather(group, &from, &to, 1, LS_FLOAT64, NULL));
+		cost_must(ls_allgather(group, &from, &to, 1, LS_FLOAT64, NULL));
 		break;
 	default:
-		must(ls_allreduce(group, &from, &to, 1, LS_FLOAT64, LS_SUM,
-				  what == LABELLED_REDUCTIONS ? &labelled : NULL));
+		cost_must(ls_allreduce(group, &from, &to, 1, LS_FLOAT64, LS_SUM,
+				       what == LABELLED_REDUCTIONS ? &labelled : NULL));
 		break;
 	}
 }
@@ -65,7 +57,7 @@ int main(void)
 		.size = sizeof options, .rank = 0, .world_size = 1, .rendezvous = rendezvous};
 	if (!count_init())
 		return 1;
-	must(ls_group_open(&options, &group));
+	cost_must(ls_group_open(&options, &group));
 	for (int what = 0; what < WHATS; what++) {
 		for (int i = 0; i < WARM; i++)
 			call(group, what);

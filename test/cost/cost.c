@@ -13,6 +13,14 @@ bool cost_has_membarrier(void)
 	return commands >= 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
+void cost_must(ls_status status)
+{
+	if (status == LS_OK)
+		return;
+	fprintf(stderr, "%s\n", ls_status_text(status));
+	_exit(1);
+}
+
 int cost_judge(const char *const *names, const struct cost_limit *limits,
 	       const struct count *counts, int name_count, int each)
 {

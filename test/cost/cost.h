@@ -3,6 +3,8 @@
 #ifndef COST_COST_H
 #define COST_COST_H
 
+#include <lockstep/status.h>
+
 #include "count.h"
 
 /* Of what was optimised as a release is (COST_RELEASE), and of what the tests are built with. */
@@ -19,6 +21,9 @@ struct cost_limit {
 
 /* Without it locks are never biased, and calls cost more: decision 022. */
 bool cost_has_membarrier(void);
+
+/* Ends the process with a line of text, unless the status is LS_OK. */
+void cost_must(ls_status status);
 
 /* Prints the least of each `each` counts, and "N passed, N failed"; 0 if all are within their
  * limits. */

@@ -73,26 +73,18 @@ static void hear(const int *pipe)
 		_exit(1);
 }
 
-static void must(ls_status status)
-{
-	if (status == LS_OK)
-		return;
-	fprintf(stderr, "%s\n", ls_status_text(status));
-	_exit(1);
-}
-
 static ls_group *open_group(int rank)
 {
 	struct ls_group_options options = {
 		.size = sizeof options, .rank = rank, .world_size = 2, .rendezvous = rendezvous};
 	ls_group *group;
-	must(ls_group_open(&options, &group));
+	cost_must(ls_group_open(&options, &group));
 	return group;
 }
 
 static void finish(ls_request *op)
 {
-	must(ls_wait(op, 0));
+	cost_must(ls_wait(op, 0));
 	ls_request_free(op);
 }
 
@@ -107,22 +99,22 @@ static void call(ls_group *group, int what, int i, double *value)
 	switch (what) {
 	case SENDS:
 	case TAGGED_SENDS:
-		must(ls_send(group, value, 1, LS_FLOAT64, 1, options));
+		cost_must(ls_send(group, value, 1, LS_FLOAT64, 1, options));
 		break;
 	case RECEIVES:
 	case TAGGED_RECEIVES:
-		must(ls_recv(group, value, 1, LS_FLOAT64, 1, options));
+		cost_must(ls_recv(group, value, 1, LS_FLOAT64, 1, options));
 		break;
 	case BEGUN_SENDS:
-		must(ls_isend(group, value, 1, LS_FLOAT64, 1, options, &op));
+		cost_must(ls_isend(group, value, 1, LS_FLOAT64, 1, options, &op));
 		finish(op);
 		break;
 	case BEGUN_RECEIVES:
-		must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &op));
+		cost_must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &op));
 		finish(op);
 		break;
 	case POSTS:
-		must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &posted[i]));
+		cost_must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &posted[i]));
 		break;
 	default:
 		finish(posted[i]);
@@ -139,7 +131,7 @@ static void count_alone(ls_group *group, struct count *posts, struct count *wait
 		count_begin();
 		ls_status status = ls_irecv(group, &value, 1, LS_FLOAT64, 1, NULL, &op);
 		struct count post = count_end();
-		must(status);
+		cost_must(status);
 		tell(to_peer);
 		hear(to_counted);
 		count_begin();
@@ -179,16 +171,16 @@ static int peer(void)
 			what == TAGGED_SENDS || what == TAGGED_RECEIVES ? &tagged : NULL;
 		double value = 1;
 		for (int i = 0; i < WARM + EACH && receives; i++)
-			must(ls_send(group, &value, 1, LS_FLOAT64, 0, options));
+			cost_must(ls_send(group, &value, 1, LS_FLOAT64, 0, options));
 		tell(to_counted);
 		hear(to_peer);
 		for (int i = 0; i < WARM + EACH && sends; i++)
-			must(ls_recv(group, &value, 1, LS_FLOAT64, 0, options));
+			cost_must(ls_recv(group, &value, 1, LS_FLOAT64, 0, options));
 	}
 	for (int i = 0; i < WARM + EACH; i++) {
 		double value = 1;
 		hear(to_peer);
-		must(ls_send(group, &value, 1, LS_FLOAT64, 0, NULL));
+		cost_must(ls_send(group, &value, 1, LS_FLOAT64, 0, NULL));
 		tell(to_counted);
 	}
 	ls_group_close(group);
