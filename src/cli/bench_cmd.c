@@ -123,7 +123,8 @@ static int read_option(const struct cli_command *self, int option, struct choice
 	}
 }
 
-/* As many ranks as there are processors for them, but a collective needs two. */
+/* Returns as many ranks as the processors can run, but at least two, because a collective needs
+ * two. */
 static uint64_t default_ranks(void)
 {
 	int count = cli_processors();

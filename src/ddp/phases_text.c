@@ -130,7 +130,7 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 	put_line(text, line);
 }
 
-/* As many columns side by side as fit into a terminal; the next ones below. */
+/* Puts as many columns side by side as fit into a terminal, and the next ones below. */
 static void put_table(struct text *text, const struct ddp_phases *phases,
 		      const struct ddp_stragglers *found, const struct unit *unit)
 {

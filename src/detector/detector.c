@@ -98,7 +98,7 @@ static void take_counts(struct detector *detector, struct detector_peer *peer,
 	}
 }
 
-/* By how much the last measurement of a clock may be wrong by now. */
+/* Returns by how much the last measurement of a clock may be wrong by now. */
 static uint64_t error_now(const struct detector_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;

@@ -52,7 +52,7 @@ static bool copy_places(const struct transport_segment *segment, int size,
 	return several;
 }
 
-/* By rank: the number of its host, as the ranks number hosts. */
+/* Writes for each rank the number of its host, as the ranks number hosts. */
 static void number_hosts(const struct inspect_hosts *hosts, int size, int *number)
 {
 	for (int q = 0, count = 0; q < size; q++) {
@@ -256,7 +256,7 @@ struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
 	return snapshot;
 }
 
-/* By how much the offset that was known at at_ns may be wrong by now. */
+/* Returns by how much the offset that was known at at_ns may be wrong by now. */
 static uint64_t error_now(const struct transport_far_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;

@@ -25,8 +25,8 @@ static void add_to_table(struct pool *pool, struct pool_block *block) LOCK_REQUI
 	pool->table_count++;
 }
 
-/* Also moves up entries that follow without a gap, because a search would not find them behind
- * one. */
+/* Removes the block. Moves up the entries that follow without a gap, because a search would not
+ * find them behind one. */
 static void remove_from_table(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	size_t mask = pool->table_mask, hole = pool_slot_of(pool, block->address);

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "print/print.h"
 
-/* As UTF-16, as JSON wants it. */
+/* Writes the character as UTF-16, as JSON wants it. */
 static void put_escaped(FILE *out, const char *character, int bytes)
 {
 	uint32_t point = text_decode(character, bytes);

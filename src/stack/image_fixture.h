@@ -188,7 +188,7 @@ static inline uint64_t image_add_code(struct image *image, uint64_t name, uint64
 	return code;
 }
 
-/* As a frame has the instruction this many bytes into its code. */
+/* Returns the instruction pointer of a frame that is this many bytes into its code. */
 static inline uint64_t image_instruction(const struct image *image, uint64_t code, uint64_t offset)
 {
 	const struct stack_layout *layout = &image->python.layout;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By what operations get rows of their own; each level keeps less apart than the one before. */
+/* The property by which operations get rows of their own; each level keeps less apart than the one
+ * before. */
 enum level { BY_TAG, BY_PEER, BY_GROUP, BY_LANE };
 
 static int compare_numbers(uint64_t a, uint64_t b)
