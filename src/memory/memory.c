@@ -156,24 +156,35 @@ static ls_status say_exhausted(struct memory *memory, size_t bytes, int error)
 	return LS_OUT_OF_MEMORY;
 }
 
-static ls_status alloc_block(struct memory *memory, size_t bytes, bool of_user, void **out)
+/* NULL, with *error as carve_block: there is no room. */
+static void *find_room(struct memory *memory, size_t bytes, bool of_user, int *error)
 {
-	*out = NULL;
-	if (memory_in_child(memory))
-		return LS_FORKED;
+	*error = 0;
 	if (bytes > memory->bytes)
-		return say_exhausted(memory, bytes, 0);
+		return NULL;
 	size_t pages = bytes ? (bytes - 1) / memory->page_bytes + 1 : 1;
-	int error;
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = take_block(memory, class_of(pages), &error);
+	struct memory_block *block = take_block(memory, class_of(pages), error);
 	if (block)
 		block->of_user = of_user;
 	lock_memory_release(&memory->lock);
-	if (!block)
-		return say_exhausted(memory, bytes, error);
-	*out = memory_block_address(memory, block);
-	return LS_OK;
+	return block ? memory_block_address(memory, block) : NULL;
+}
+
+static ls_status alloc_block(struct memory *memory, size_t bytes, bool of_user, void **out)
+{
+	int error;
+	*out = NULL;
+	if (memory_in_child(memory))
+		return LS_FORKED;
+	*out = find_room(memory, bytes, of_user, &error);
+	return *out ? LS_OK : say_exhausted(memory, bytes, error);
+}
+
+void *memory_alloc_quietly(struct memory *memory, size_t bytes)
+{
+	int error;
+	return memory_in_child(memory) ? NULL : find_room(memory, bytes, false, &error);
 }
 
 ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)

@@ -81,6 +81,8 @@ static inline bool memory_in_child(const struct memory *memory)
 /* As ls_alloc; *out is NULL on failure. A hit costs one lock and a list pop. */
 LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
+/* As memory_alloc, without a message on failure: NULL. */
+void *memory_alloc_quietly(struct memory *memory, size_t bytes) LOCK_AVOIDS(memory);
 /* As memory_alloc, for a block that the user frees, and that may therefore be kept. */
 LS_CHECKED ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
