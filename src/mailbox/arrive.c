@@ -117,10 +117,12 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
 	/* This rank alone copies a payload that is given by address (process_vm_readv). The
 	 * payload is split only to read the group's cause between the pieces. */
-	p2p->piece_bytes = p2p->window_by_address ? MAILBOX_READ_PIECE_BYTES
-						  : transport_mail_piece_bytes(op->call.recv.bytes);
+	p2p->piece_bytes = p2p->window_by_address && !p2p->window_in_places
+				   ? MAILBOX_READ_PIECE_BYTES
+				   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
+	p2p->asked = false;
 	p2p->matched_ticks = clock_ticks();
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */

@@ -21,7 +21,8 @@ static void note_woken(struct woken *woken, int q)
 static void match_and_post(struct mailbox *mailbox, struct woken *woken) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; q < mailbox->team->size; q++) {
-		const struct mailbox_peer *peer = &mailbox->peers[q];
+		struct mailbox_peer *peer = &mailbox->peers[q];
+		peer->in_turn = 0;
 		if (peer->posted_count || mailbox->posted.any_source)
 			mailbox_arrive(mailbox, q);
 		if (peer->queue && mailbox_flush_peer(mailbox, q))

@@ -60,6 +60,7 @@ void mailbox_begin(struct mailbox *mailbox, const struct waiter *waiter)
 		peer->queue = peer->queue_last = NULL;
 		peer->posted_count = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
+		peer->takes = false;
 		if (peer->unowned_rts[0] | peer->unowned_rts[1]) /* the receiver has kept them */
 			memset(peer->blocks, 0, MAIL_RTS * sizeof *peer->blocks);
 		if (peer->holds)

@@ -21,7 +21,9 @@ enum {
 	 *   copied   below 64 KiB   below 16 KiB
 	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
 	 *   copied   below 4 MiB    above          LONG
-	 *   read     above          never          a copy takes room: read where it can be */
+	 *   read     above          never          a copy takes room: read where it can be
+	 * A nonblocking one whose sender can help (help.c) is read: above MAX, or, where a read is
+	 * slow, above MAILBOX_PLACES_BYTES. */
 	MAILBOX_READ_MIN_BYTES = 64 * 1024,
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
@@ -30,11 +32,20 @@ enum {
 	 * only if its block takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
+	/* So many detached receives from one source at a time ask it for help: the places of two
+	 * stay in the cache, and one is filled while the other one is emptied. */
+	MAILBOX_IN_TURN = 2,
+	/* So often a receive polls in vain for a piece that its sender may copy, before it reads by
+	 * address: for the first piece; and when its sender makes progress for sure, but may be
+	 * copying pieces of other messages. */
+	MAILBOX_PATIENCE = 4,
+	MAILBOX_PATIENCE_LATER = 32,
 	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
 	MAILBOX_SLICE_BYTES = 1024 * 1024,
 };
 
-/* The block of a longer send that blocks has places (MAIL_PLACES). */
+/* The block of a longer send that blocks has places (MAIL_PLACES). The sender of a longer one that
+ * does not block may help. */
 #ifndef MAILBOX_PLACES_BYTES /* test/explore has a lower one, and so shorter messages */
 #define MAILBOX_PLACES_BYTES (512 * UINT64_C(1024))
 #endif
@@ -65,7 +76,13 @@ struct mailbox_peer {
 	/* For crossed.c: calls have waited for all messages to the peer from this position on; 0:
 	 * not for the last message. */
 	uint64_t waited_from;
-	uint32_t holds;        /* the number of blocks in `held` */
+	uint32_t holds; /* the number of blocks in `held` */
+	/* In a pass of mailbox_progress: how many receives from this source it has advanced that
+	 * their sender helps. Only for the thread that makes progress. */
+	uint32_t in_turn;
+	/* This rank has just copied pieces ahead for the peer, which takes them; so the peer makes
+	 * progress. Only for that thread, too. */
+	bool takes;
 	uint32_t posted_count; /* posted receives from this source alone */
 	uint32_t unexpected_count;
 	/* [MAIL_SLOTS] arrived and not matched; in the order of arrival */
@@ -309,6 +326,17 @@ uint64_t mailbox_place_of(const struct op *op, bool in_places, uint64_t piece);
 bool mailbox_poll_word(const struct mailbox *mailbox, const _Atomic uint64_t *word, uint64_t value);
 /* Stages the payload of a send that was posted. OP_BLOCKED, with op->words: all places are full. */
 enum op_progress mailbox_stage_pieces(struct mailbox *mailbox, struct op *op);
+
+/* ---- help.c ---- */
+
+/* Receive: asks the sender for help; the second call does nothing. */
+void mailbox_ask_for_help(struct mailbox *mailbox, struct op *op);
+/* Receive that has asked: the next piece, if the sender has copied it; else NULL. *waits: the
+ * sender may be copying it, so do not read it yet. Claim the piece before it is used. */
+const void *mailbox_find_ahead(struct mailbox *mailbox, struct op *op, bool *waits);
+/* Send whose receiver has asked: copies pieces as far as there are free places. OP_MORE: a slice
+ * was copied. OP_BLOCKED, perhaps with a word for the next place. */
+enum op_progress mailbox_help(struct mailbox *mailbox, struct op *op);
 
 /* ---- sendrecv.c ---- */
 

@@ -3,7 +3,7 @@
  * the sender if both can access each other's buffer and the sender has nothing else to do. A
  * message of plain memory is first copied into a block of the sender's. A blocking send is posted
  * before that, so that the receiver copies the first pieces while the sender still copies others to
- * the block. */
+ * the block. Or the receiver reads by address, and the sender helps (help.c). */
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
 
@@ -43,15 +43,21 @@ struct pieces {
 	uint64_t address, bytes;
 	int source;
 	bool in_places; /* `from` is a block of places */
+	bool helped;    /* it is at `address`, and the sender may help */
 };
 
+/* ahead: where the sender has copied the piece; NULL: nowhere. */
 static bool copy_piece(struct mailbox *mailbox, struct op *op, const struct pieces *all,
-		       uint64_t piece)
+		       uint64_t piece, const void *ahead)
 {
 	uint64_t first = piece * op->p2p.piece_bytes;
 	uint64_t bytes = all->bytes - first;
 	if (bytes > op->p2p.piece_bytes)
 		bytes = op->p2p.piece_bytes;
+	if (ahead) {
+		kernel_copy(all->to + first, ahead, bytes, false);
+		return true;
+	}
 	if (all->from) {
 		kernel_copy(all->to + first,
 			    all->from + mailbox_place_of(op, all->in_places, piece), bytes, false);
@@ -81,14 +87,18 @@ static bool copy_pieces(struct mailbox *mailbox, struct op *op, const struct pie
 		bool polls = all->in_places && (done > 0 || !p2p->detached);
 		if (unstaged && !(polls && mailbox_poll_word(mailbox, &p2p->rts->staged, unstaged)))
 			return false;
+		bool waits = false;
+		const void *ahead = all->helped ? mailbox_find_ahead(mailbox, op, &waits) : NULL;
+		if (waits)
+			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
 		uint64_t before = clock_ticks();
-		bool whole = copy_piece(mailbox, op, all, piece);
+		bool whole = copy_piece(mailbox, op, all, piece, ahead);
 		p2p->ticks += clock_ticks() - before;
 		p2p->pieces_copied++;
 		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
-		if (all->in_places) /* the source may wait for a place */
+		if (all->in_places || all->helped) /* the source may wait for a place */
 			transport_notify_message(mailbox->team, all->source);
 		if (!whole)
 			return false;
@@ -161,7 +171,9 @@ static enum op_progress await_receiver(struct mailbox *mailbox, struct op *op)
 			mailbox_add_word(mailbox, op, op->call.peer, &rts->matched, done);
 			break;
 		}
-		enum op_progress progress = copy_slice(mailbox, op);
+		bool helps = op->p2p.by_address && op->p2p.in_places;
+		enum op_progress progress =
+			helps ? mailbox_help(mailbox, op) : copy_slice(mailbox, op);
 		if (progress == OP_FAILED)
 			return OP_FAILED;
 		if (progress == OP_BLOCKED)
@@ -209,7 +221,14 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 	struct pieces all = {
 		.to = op->call.recv.address, .bytes = op->call.recv.bytes, .source = source};
 	uint64_t places = MAIL_PLACES * p2p->piece_bytes;
-	all.in_places = p2p->window_in_places;
+	all.helped = p2p->window_in_places && p2p->window_by_address;
+	all.in_places = p2p->window_in_places && !all.helped;
+	op->word_count = 0;
+	if (all.helped) {
+		if (p2p->detached && mailbox->peers[source].in_turn++ >= MAILBOX_IN_TURN)
+			return OP_MORE;
+		mailbox_ask_for_help(mailbox, op);
+	}
 	if (p2p->window_by_address)
 		all.address = p2p->window;
 	else
@@ -217,7 +236,6 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 					  all.in_places && places < all.bytes ? places : all.bytes);
 	if ((!all.from && !p2p->window_by_address) || p2p->window_bytes != all.bytes)
 		return op_fail(op, LS_INTERNAL, source);
-	op->word_count = 0;
 	while (!copy_pieces(mailbox, op, &all, &rts->owner_copied)) {
 		if (op->status != LS_OK)
 			return OP_FAILED;

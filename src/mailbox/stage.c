@@ -19,13 +19,15 @@ static bool is_measured(const struct op *op)
 
 bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
 {
-	struct op_tuner_use *use = &op->p2p.stores;
+	struct op_p2p *p2p = &op->p2p;
+	struct op_tuner_use *use = &p2p->stores;
 	uint64_t bytes = op->call.send.bytes;
 	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
 		return false;
 	lock_mail_acquire(&mailbox->lock);
 	bool nontemporal = op_tuner_begin(
-		&mailbox->tuner, op->p2p.posted_first ? OP_CHOICE_STAGE_PIECES : OP_CHOICE_STAGE,
+		&mailbox->tuner,
+		p2p->posted_first || p2p->in_places ? OP_CHOICE_STAGE_PIECES : OP_CHOICE_STAGE,
 		PLAN_STORES_AUTO, bytes, bytes, use);
 	lock_mail_release(&mailbox->lock);
 	return nontemporal;
@@ -36,7 +38,9 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 {
 	const struct op_p2p *p2p = &op->p2p;
 	uint64_t theirs = p2p->pieces - p2p->pieces_copied;
-	bool counts = p2p->stores.at && (p2p->staged_all ? !p2p->pieces_copied : theirs > 0);
+	bool whole = !p2p->by_address || p2p->pieces_staged == p2p->pieces;
+	bool counts =
+		p2p->stores.at && whole && (p2p->staged_all ? !p2p->pieces_copied : theirs > 0);
 	if (!counts && !p2p->transfer.at)
 		return;
 	/* The copies of a blocking send overlap. A nonblocking send may be one of many, which wait
@@ -44,13 +48,12 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	bool overlaps = p2p->transfer.choice == OP_CHOICE_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
-	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
 	uint64_t staging = p2p->staged_all ? p2p->ticks : p2p->staging_ticks;
 	lock_mail_acquire(&mailbox->lock);
 	if (counts)
 		op_tuner_record(&p2p->stores, staging + copied * p2p->pieces / theirs);
 	if (p2p->transfer.at)
-		op_tuner_record(&p2p->transfer, overlaps ? elapsed : copied + before_post);
+		op_tuner_record(&p2p->transfer, overlaps ? elapsed : copied + staging);
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -92,14 +95,24 @@ static uint64_t block_bytes(const struct op *op)
 	return op->p2p.in_places ? MAIL_PLACES * transport_mail_piece_bytes(bytes) : bytes;
 }
 
+/* Whether the sender can help a receiver of this host that reads by address (help.c). */
+static bool may_help(const struct mailbox *mailbox, const struct op *op)
+{
+	uint64_t bytes = op->call.send.bytes;
+	uint64_t block = transport_mail_places_bytes(transport_mail_piece_bytes(bytes));
+	return op->p2p.detached && bytes > MAILBOX_PLACES_BYTES &&
+	       op->call.peer != mailbox->team->rank && mailbox->cma == SETTING_CMA_AUTO &&
+	       block <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
+}
+
 /* Whether the receiver reads the plain memory by address: only on this host. */
-static bool is_read(struct mailbox *mailbox, struct op *op)
+static bool is_read(struct mailbox *mailbox, struct op *op, bool helps)
 {
 	uint64_t bytes = op->call.send.bytes;
 	bool always = mailbox->cma == SETTING_CMA_ALWAYS;
 	uint64_t least = op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN_BYTES
 							: MAILBOX_READ_MIN_BYTES;
-	if (mailbox->cma == SETTING_CMA_OFF || bytes < least ||
+	if (mailbox->cma == SETTING_CMA_OFF || (bytes < least && !helps) ||
 	    !mailbox->peers[op->call.peer].is_here ||
 	    !transport_reads_buffer(mailbox->team, op->call.send.address, bytes))
 		return false;
@@ -107,10 +120,10 @@ static bool is_read(struct mailbox *mailbox, struct op *op)
 		return true;
 	bool has_room = block_bytes(op) <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
 	if (!transport_reads_fast(mailbox->team))
-		return !has_room;
+		return !has_room || helps;
 	if (bytes <= MAILBOX_READ_MAX_BYTES)
 		return !has_room || reading_is_faster(mailbox, op);
-	return bytes >= MAILBOX_READ_LONG_BYTES && !(op->p2p.in_places && has_room);
+	return helps || (bytes >= MAILBOX_READ_LONG_BYTES && !(op->p2p.in_places && has_room));
 }
 
 /* Shows the payload to its receiver, or allocates the block for it. */
@@ -119,9 +132,11 @@ static bool place_payload(struct mailbox *mailbox, struct op *op)
 	struct op_p2p *p2p = &op->p2p;
 	p2p->transfer.at = NULL;
 	p2p->in_places = p2p->posted_first && op->call.send.bytes > MAILBOX_PLACES_BYTES;
-	p2p->by_address = is_read(mailbox, op);
+	bool helps = may_help(mailbox, op);
+	p2p->by_address = is_read(mailbox, op, helps);
 	if (p2p->by_address) {
-		p2p->posted_first = p2p->in_places = false;
+		p2p->posted_first = false;
+		p2p->in_places = helps;
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}

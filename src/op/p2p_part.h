@@ -50,9 +50,11 @@ struct op_p2p {
 	bool cancellable;  /* send: it can be cancelled until it is matched, even a short one */
 	bool uses_cells;   /* send: it takes cells if some are free when it gets a slot */
 	bool posted_first; /* send: it is posted first; then the call stages its payload */
-	bool in_places;    /* send: its block has MAIL_PLACES places, which it reuses */
-	bool nontemporal;  /* send that is posted first: it stages past the cache */
-	bool fetches;      /* send on a stream: the device still fetches its payload */
+	/* Send: its block has MAIL_PLACES places, which it reuses. With by_address: it helps if its
+	 * receiver asks. */
+	bool in_places;
+	bool nontemporal; /* send that is posted first: it stages past the cache */
+	bool fetches;     /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
 	/* For a long send. Written under the mailbox's lock, read without it. */
@@ -68,6 +70,8 @@ struct op_p2p {
 	bool crossed;                 /* receive: see mailbox_crossed_ranks */
 	bool window_by_address;       /* receive: window is an address, not an arena offset */
 	bool window_in_places;        /* receive: as mail_rts.in_places */
+	bool asked;                   /* receive: it has asked its sender to help */
+	uint8_t patience;             /* receive: how often it still polls for such help */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number of pieces */
 	uint64_t pieces_copied;       /* by this rank */

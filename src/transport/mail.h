@@ -112,11 +112,14 @@ struct mail_rts {
 	uint32_t generation;
 	uint16_t by_address; /* 1: window is an address in its private memory */
 	/* 1: window has MAIL_PLACES places, and piece i is in place i mod MAIL_PLACES; the source
-	 * reuses a place when `owner_copied` says that it may. */
+	 * reuses a place when `owner_copied` says that it may. With by_address: the source helps if
+	 * `matched` asks it to. */
 	uint16_t in_places;
 	_Atomic uint64_t source_copied; /* pieces that the source has copied to `target` */
 	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
+	uint64_t places;        /* arena offset of a struct mail_places, while the source helps */
+	_Atomic uint64_t helps; /* 1 piece: the source helps */
 	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
 	/* Written by the owner. */
 	uint64_t target; /* 1 + the offset in its arena to which the source may copy; 0: none */
@@ -131,6 +134,20 @@ struct mail_rts {
 #define MAIL_MATCHED UINT64_C(0x40000000)
 #define MAIL_CLOSED UINT64_C(0x80000000)
 _Static_assert(sizeof(struct mail_rts) == 128, "two cache lines");
+
+/* Pieces that the source copies for an owner that reads by address. Piece i is in place
+ * i mod MAIL_PLACES if `holds` of that place is transport_mail_word(generation, i + 1). The owner
+ * looks before it claims the piece; the source replaces it once `owner_copied` counts it. */
+struct mail_places {
+	struct {
+		_Alignas(64) _Atomic uint64_t word;
+	} holds[MAIL_PLACES];
+	unsigned char bytes[];
+};
+static inline uint64_t transport_mail_places_bytes(uint64_t piece_bytes)
+{
+	return sizeof(struct mail_places) + MAIL_PLACES * piece_bytes;
+}
 
 struct mail_ring {
 	/* Written by the owner, unless said otherwise. */

@@ -17,12 +17,14 @@
  * Abstractions: a wait is a guard on the awaited words: see doorbell.pml. How a message gets into a
  * slot and matches a receive is in mail.pml; here `posted` stands for all of that. A payload is in
  * its block when the send is posted; or its caller posts the send first, and then stages the pieces
- * one after the other, each in its part of the block, or all in the same place. An atomic block accesses at most one word that both ranks see, apart from
+ * one after the other, each in its part of the block, or all in the same place. Or the owner reads
+ * the payload by address, and the source helps if the owner has asked (`matched`): it copies pieces
+ * ahead into one place. An atomic block accesses at most one word that both ranks see, apart from
  * words that the other rank reads only after it has seen a later store.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
  * it. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -41,6 +43,7 @@
 /* Words that both ranks see. */
 byte posted;
 byte cursor, generation, staged, source_copied, matched, owner_copied, done;
+byte holds; /* mail_places: the piece that the source says is in the place */
 bit cause;
 
 /* Private to the source: the lock of its mailbox, and what it guards. */
@@ -52,6 +55,8 @@ bit in_use, unowned; /* of the RTS slot */
 bit cancelled; /* p2p->cancelled */
 bit posted_first; /* p2p->posted_first: not all pieces were staged when it was posted */
 bit in_places; /* p2p->in_places: there is one place, which all pieces use in turn */
+bit helps; /* p2p->in_places and by_address */
+byte next_ahead; /* while it helps: p2p->pieces_staged */
 
 /* Private to the owner, in the same way. */
 bit owner_lock;
@@ -64,25 +69,26 @@ byte message, message_generation; /* of the receive */
 bit source_returned[USES + 1], target_returned[USES + 1];
 bit was_matched[USES + 1], was_cancelled[USES + 1];
 byte copied[USES + 1], written[USES + 1]; /* one bit for each piece */
-byte place; /* the piece that is in the place */
+#define NOTHING 3
+byte place; /* the piece that is in the place; NOTHING: a part of one, or of another message */
 
 #define LOCK(l) atomic { !l; l = 1 }
 #define UNLOCK(l) l = 0
 
 /* ---- both ranks ---- */
 
-/* A piece is copied in two steps. from_block: not out of the source's buffer. */
-inline copy(g, p, from_block)
+/* A piece is copied in two steps. from_place: not out of the source's buffer. */
+inline copy(g, p, from_place)
 {
 	atomic {
-		assert(!from_block || !in_places || place == p);
+		assert(!from_place || place == p);
 		assert(was_matched[g] && !source_returned[g] && !target_returned[g]);
 		assert(!(copied[g] & (1 << p)));
 		assert(written[g] & (1 << p));
 		copied[g] = copied[g] | (1 << p)
 	}
 	atomic {
-		assert(!from_block || !in_places || place == p);
+		assert(!from_place || place == p);
 		assert(!source_returned[g] && !target_returned[g])
 	}
 }
@@ -105,7 +111,7 @@ inline claim(p)
 
 /* copy_pieces: copies staged pieces that no other rank copies, and counts each once it is there.
  * stop: the group has failed. */
-inline copy_pieces(g, word, mine, p, stop, from_block)
+inline copy_pieces(g, word, mine, p, stop, is_owner, ahead)
 {
 	do
 	::
@@ -116,18 +122,23 @@ inline copy_pieces(g, word, mine, p, stop, from_block)
 	   :: cause -> stop = 1; break
 	   fi;
 #endif
+#if MUTANT == 18 /* does not look which piece is in the place */
+	   ahead = is_owner && (in_places || (helps && holds >= WORD(g, 1)));
+#else
+	   ahead = is_owner && (in_places || (helps && holds == WORD(g, BEGUN(cursor) + 1)));
+#endif
 	   claim(p);
 	   if :: p == PIECES -> break :: else fi;
 #if MUTANT == 4 /* counts the piece before it has copied it */
 	   atomic { mine++; word = WORD(g, mine) }
-	   copy(g, p, from_block);
+	   copy(g, p, ahead);
 #else
-	   copy(g, p, from_block);
+	   copy(g, p, ahead);
 	   atomic { mine++; word = WORD(g, mine) }
 #endif
 	   if :: cause -> stop = 1; break :: else fi
 	od;
-	p = 0
+	atomic { p = 0; ahead = 0 }
 }
 
 /* transport_mail_close. theirs: how many pieces the other rank has begun. */
@@ -162,8 +173,9 @@ inline flush(is_own)
 		generation = sends;
 		cursor = CURSOR(sends);
 		if
-		:: is_own -> posted_first = 1; if :: in_places = 1 :: in_places = 0 fi
-		:: atomic { in_places = 0; written[sends] = 3; staged = WORD(sends, 3) }
+		:: is_own -> posted_first = 1; helps = 0; if :: in_places = 1 :: in_places = 0 fi
+		:: atomic { in_places = 0; written[sends] = 3; staged = WORD(sends, 3) };
+			if :: helps = 1 :: helps = 0 fi
 		fi;
 		atomic { posted = sends; send_state = SENT }
 	fi
@@ -206,6 +218,7 @@ inline complete_send()
 		assert(was_cancelled[sends] == is_cancelled);
 		assert(is_cancelled || copied[sends] == 3);
 		source_returned[sends] = 1;
+		place = NOTHING;
 		UNLOCK(source_lock)
 	}
 }
@@ -236,6 +249,34 @@ inline stage_pieces()
 	atomic { piece = 0; posted_first = 0 }
 }
 
+/* mailbox_help: copies a piece ahead that the owner has not begun, if the place is free. */
+inline help()
+{
+	piece = BEGUN(cursor);
+	if
+	:: piece < next_ahead -> piece = next_ahead
+	:: else
+	fi;
+	if
+#if MUTANT == 19 /* does not wait until the owner has copied the piece before */
+	:: piece < PIECES ->
+#else
+	:: piece < PIECES && (piece == 0 || owner_copied >= WORD(sends, piece)) ->
+#endif
+		place = NOTHING;
+#if MUTANT == 20 /* says so before the piece is there */
+		holds = WORD(sends, piece + 1);
+		place = piece;
+#else
+		place = piece;
+		holds = WORD(sends, piece + 1);
+#endif
+		next_ahead = piece + 1
+	:: else
+	fi;
+	piece = 0
+}
+
 /* await_receiver in sendrecv.c */
 inline await_receiver()
 {
@@ -248,12 +289,13 @@ inline await_receiver()
 		fi;
 		if
 #if MUTANT == 12 /* copies although the owner has not invited it */
-		:: !has_helped ->
+		:: !has_helped && !helps ->
 #else
-		:: !has_helped && matched >= WORD(sends, 0) ->
+		:: !has_helped && !helps && matched >= WORD(sends, 0) ->
 #endif
-			copy_pieces(sends, source_copied, mine, piece, stop, false);
+			copy_pieces(sends, source_copied, mine, piece, stop, false, ahead);
 			has_helped = 1
+		:: helps && next_ahead < PIECES && matched >= WORD(sends, 0) -> help()
 		:: done >= WORD(sends, 0) || cancelled
 		:: cause -> stop = 1
 		fi;
@@ -296,13 +338,13 @@ inline abandon_send()
 		theirs == 0 || owner_copied >= WORD(sends, theirs)
 	:: else
 	fi;
-	source_returned[sends] = 1
+	atomic { source_returned[sends] = 1; place = NOTHING }
 }
 
 proctype source()
 {
 	byte mine, piece, theirs;
-	bit seen, is_cancelled, has_helped, stop;
+	bit seen, is_cancelled, has_helped, stop, ahead;
 	mtype state;
 	do
 	:: sends < USES ->
@@ -325,7 +367,7 @@ proctype source()
 		if :: !stop -> await_receiver() :: else fi;
 		if
 		:: stop -> break
-		:: else -> atomic { mine = 0; has_helped = 0; seen = 0; is_cancelled = 0 }
+		:: else -> atomic { mine = 0; has_helped = 0; next_ahead = 0; seen = 0; is_cancelled = 0 }
 		fi
 	:: else -> break
 	od;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Send and receive: every size, tags in any order, to oneself, all ranks at once, while collectives
  * run. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,75 @@ static void expect_tagged(ls_group *group, int64_t expected, int from, int tag)
 		   (long long)expected);
 }
 
+static void wait_for(ls_request *request, bool polls)
+{
+	ls_status status = LS_PENDING;
+	while (polls && status == LS_PENDING)
+		status = ls_test(request);
+	OK(polls ? status : ls_wait(request, 0));
+	ls_request_free(request);
+}
+
+/* Windows of long nonblocking messages both ways, each with a buffer of its own of plain memory:
+ * the sender waits, polls, or comes back late. */
+static void exchange_windows(struct runner_rank *self, ls_group *group)
+{
+	enum { WINDOW = 5, MOST = 3 << 20, ROUNDS = 6 };
+	ls_request *sends[WINDOW], *receives[WINDOW];
+	unsigned char *out[WINDOW], *in[WINDOW];
+	for (int i = 0; i < WINDOW; i++) {
+		out[i] = values_alloc(group, MOST, true);
+		in[i] = values_alloc(group, MOST, true);
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		size_t bytes = MOST - (size_t)round * 500001;
+		for (int i = 0; i < WINDOW; i++) {
+			unsigned seed = (unsigned)(round * WINDOW + i);
+			values_fill(out[i], bytes, LS_UINT8, LS_SUM, self->rank, seed);
+			values_blot(in[i], bytes, LS_UINT8, 0xee);
+			OK(ls_irecv(group, in[i], bytes, LS_UINT8, 1 - self->rank, NULL,
+				    &receives[i]));
+			OK(ls_isend(group, out[i], bytes, LS_UINT8, 1 - self->rank, NULL, &sends[i]));
+		}
+		for (int i = 0; i < WINDOW; i++) {
+			int last = WINDOW - 1 - i;
+			bool polls = (round + self->rank) % 3 == 0;
+			wait_for(receives[last], polls);
+			values_check_from(in[last], bytes, LS_UINT8, 1 - self->rank,
+					  (unsigned)(round * WINDOW + last));
+		}
+		for (int i = 0; i < WINDOW; i++)
+			wait_for(sends[i], (round + self->rank) % 3 == 1);
+	}
+	for (int i = 0; i < WINDOW; i++) {
+		values_free(group, out[i], true);
+		values_free(group, in[i], true);
+	}
+}
+
+/* Another thread of the rank, which receives in calls that block what the peer sends in calls that
+ * do not. */
+static void *exchange_one_by_one(void *context)
+{
+	enum { BYTES = 1200000, ROUNDS = 12, TAG = 1 };
+	ls_group *group = context;
+	int rank = ls_group_rank(group), peer = 1 - rank;
+	struct ls_call_options options = with_tag(TAG);
+	void *out = values_alloc(group, BYTES, true), *in = values_alloc(group, BYTES, true);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		ls_request *send;
+		values_fill(out, BYTES, LS_UINT8, LS_SUM, rank, round);
+		values_blot(in, BYTES, LS_UINT8, 0xee);
+		OK(ls_isend(group, out, BYTES, LS_UINT8, peer, &options, &send));
+		OK(ls_recv(group, in, BYTES, LS_UINT8, peer, &options));
+		values_check_from(in, BYTES, LS_UINT8, peer, round);
+		wait_for(send, round % 2);
+	}
+	values_free(group, out, true);
+	values_free(group, in, true);
+	return NULL;
+}
+
 /* 0 bytes, 1 byte to 8 MiB and what lies between, from both sorts of memory into both. */
 void send_every_size(struct runner_rank *self)
 {
@@ -51,6 +121,10 @@ void send_every_size(struct runner_rank *self)
 		}
 	values_free(group, buffer[0], false);
 	values_free(group, buffer[1], true);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, exchange_one_by_one, group) == 0);
+	exchange_windows(self, group);
+	CHECK(pthread_join(thread, NULL) == 0);
 	ls_group_close(group);
 }
 

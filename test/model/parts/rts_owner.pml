@@ -47,7 +47,7 @@ inline arrive()
 /* copy_matched, await_source */
 inline copy_matched()
 {
-	copy_pieces(message, owner_copied, mine, piece, stop, true);
+	copy_pieces(message, owner_copied, mine, piece, stop, true, ahead);
 	if
 	:: stop
 	:: else ->
@@ -106,7 +106,7 @@ inline abandon_receive()
 proctype owner()
 {
 	byte mine, piece, theirs, gen, count;
-	bit matches, stop;
+	bit matches, stop, ahead;
 	mtype state;
 	do
 	:: count < USES ->
