@@ -27,7 +27,7 @@ def function(code):
 
 
 class TidyTest(unittest.TestCase):
-    def play(self, text):
+    def play(self, text, words=("", "")):
         with tempfile.TemporaryDirectory(prefix="tidy-test-") as root:
             for folder in ("tools", "src", "build"):
                 os.mkdir(os.path.join(root, folder))
@@ -37,14 +37,14 @@ class TidyTest(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             with open(os.path.join(root, "build", "compile_commands.json"), "w", encoding="utf-8") as file:
-                command = f"cc -std=c17 -D_GNU_SOURCE -Wno-tsan -c {path} -o a.o"
-                json.dump([{"directory": root, "file": path, "command": command}] * 2, file)
+                command = f"cc -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Werror -Wno-tsan %s -c {path} -o a.o"
+                json.dump([{"directory": root, "file": path, "command": command % more} for more in words], file)
             done = subprocess.run([sys.executable, os.path.join(root, "tools/tidy"), os.path.join(root, "build")],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             return done.returncode, done.stdout
 
-    def refused(self, rule, text):
-        code, said = self.play(text)
+    def refused(self, rule, text, **options):
+        code, said = self.play(text, **options)
         self.assertEqual(code, 1, said)
         self.assertIn(rule, said)
         self.assertTrue(said.endswith("\n0 passed, 1 failed\n"), said)
@@ -69,6 +69,29 @@ class TidyTest(unittest.TestCase):
         handler = "static void handle(int number)\n{\n\tprintf(\"%d\", number);\n}\n\n"
         self.refused("bugprone-signal-handler",
                      HEAD + handler + "void f(void);\nvoid f(void)\n{\n\tsignal(SIGUSR1, handle);\n}\n")
+
+    def test_warnings_of_clang(self):
+        lock = """struct __attribute__((capability("mutex"))) lock {
+	int word;
+};
+extern struct lock lock;
+extern int guarded __attribute__((guarded_by(lock)));
+
+"""
+        for warning, text in (
+            ("unused-variable", function("\tint b = 1;\n")),
+            ("shadow", function("\tif (a) {\n\t\tint a = 1;\n\t\treturn a;\n\t}\n")),
+            ("self-assign", function("\ta = a;\n")),  # gcc has no such warning for C
+            ("thread-safety-analysis", lock + "int f(void);\nint f(void)\n{\n\treturn guarded;\n}\n"),
+        ):
+            self.refused(f"[clang-diagnostic-{warning}", text)
+
+    def test_all_macros_of_a_file(self):
+        text = function("#ifdef MORE\n\tint b = 1;\n#endif\n")
+        self.assertEqual(self.play(text), (0, "1 passed, 0 failed\n"))
+        self.refused("clang-diagnostic-unused-variable", text, words=("", "-DMORE"))
+        # test/explore compiles the library once more
+        self.assertEqual(self.play(text, words=("-include stdio.h -DMORE", "")), (0, "1 passed, 0 failed\n"))
 
 
 if __name__ == "__main__":
