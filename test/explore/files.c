@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proc.h"
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -124,7 +125,7 @@ int __wrap_madvise(void *address, size_t bytes, int advice)
 static int poll_now(struct pollfd *fds, nfds_t count)
 {
 	static const struct timespec zero;
-	return __real_ppoll(fds, count, &zero, NULL);
+	return count == 0 ? 0 : __real_ppoll(fds, count, &zero, NULL);
 }
 
 void files_look(void)
@@ -177,8 +178,19 @@ CHANGES(ssize_t, sendmsg, "sends on a socket", (int fd, const struct msghdr *mes
 	(fd, message, flags))
 CHANGES(ssize_t, recvmsg, "reads from a socket", (int fd, struct msghdr *message, int flags),
 	(fd, message, flags))
-CHANGES(ssize_t, read, "reads a descriptor", (int fd, void *bytes, size_t size), (fd, bytes, size))
 CHANGES(int, shutdown, "shuts a socket", (int fd, int how), (fd, how))
+
+ssize_t __real_read(int fd, void *bytes, size_t size);
+ssize_t __wrap_read(int fd, void *bytes, size_t size)
+{
+	if (!scheduler_self)
+		return __real_read(fd, bytes, size);
+	scheduler_point(PLACE, "reads a descriptor");
+	if (proc_has(fd))
+		return proc_read(fd, bytes, size);
+	scheduler.fds_changed = true;
+	return __real_read(fd, bytes, size);
+}
 
 ssize_t __real_write(int fd, const void *bytes, size_t size);
 ssize_t __wrap_write(int fd, const void *bytes, size_t size)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "failure/failure.h"
+#include "proc.h"
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -147,7 +148,9 @@ int __wrap_close(int fd)
 		scheduler_point(__builtin_return_address(0), "closes a descriptor");
 		if (fd >= 0 && fd < DESCRIPTORS)
 			rank_of_fd[fd] = peer_of_fd[fd] = 0;
-		scheduler.fds_changed = true;
+		if (!proc_has(fd))
+			scheduler.fds_changed = true;
+		proc_forget(fd);
 	}
 	return __real_close(fd);
 }

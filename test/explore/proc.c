@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,27 +15,101 @@
 #include <unistd.h>
 
 #include "played.h"
+#include "proc.h"
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 #define PLACE __builtin_return_address(0)
 
-enum { PATH_BYTES = 128 };
+enum { PATH_BYTES = 128, TEXT_BYTES = 512, DESCRIPTORS = 1024 };
 
 int __real_open64(const char *path, int flags, ...);
-ssize_t __real_write(int fd, const void *bytes, size_t size);
 pid_t __real_getpid(void);
 DIR *__real_opendir(const char *path);
 struct dirent *__real_readdir64(DIR *folder);
 int __real_closedir(DIR *folder);
 
-static int open_text(const char *text)
+/* ---- texts ---- */
+
+/* What the library reads of a file of /proc. Its descriptor is a copy of that of one empty file: to
+ * make a file for each look took a tenth of the time. */
+struct text {
+	int length; /* 0: none */
+	int at;     /* how much has been read */
+	char bytes[TEXT_BYTES];
+};
+static struct text texts[DESCRIPTORS]; /* of each descriptor */
+static bool is_event[DESCRIPTORS];     /* an eventfd */
+
+__attribute__((format(printf, 2, 3))) static void say(struct text *out, const char *format, ...)
 {
-	int fd = memfd_create("played", MFD_CLOEXEC);
-	if (fd < 0 || __real_write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+	va_list list;
+	va_start(list, format);
+	out->length = vsnprintf(out->bytes, TEXT_BYTES, format, list);
+	out->at = 0;
+	va_end(list);
+	if (out->length <= 0 || out->length >= TEXT_BYTES)
+		scheduler_fail("a text of /proc has %d characters", out->length);
+}
+
+static int open_text(const struct text *text)
+{
+	static int empty = -1;
+	if (empty < 0)
+		empty = memfd_create("played", MFD_CLOEXEC);
+	int fd = fcntl(empty, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0 || fd >= DESCRIPTORS)
 		scheduler_fail("cannot play /proc: %s", strerror(errno));
+	texts[fd] = *text;
 	return fd;
+}
+
+static ssize_t read_text(void *cookie, char *out, size_t bytes)
+{
+	struct text *text = cookie;
+	size_t left = (size_t)(text->length - text->at), length = left < bytes ? left : bytes;
+	memcpy(out, text->bytes + text->at, length);
+	text->at += (int)length;
+	return (ssize_t)length;
+}
+
+static int free_text(void *cookie)
+{
+	free(cookie);
+	return 0;
+}
+
+static FILE *open_text_stream(const struct text *text, const char *mode)
+{
+	struct text *copy = malloc(sizeof *copy);
+	FILE *file = NULL;
+	if (copy) {
+		*copy = *text;
+		file = fopencookie(copy, mode,
+				   (cookie_io_functions_t){.read = read_text, .close = free_text});
+	}
+	if (!file)
+		scheduler_fail("cannot play /proc: %s", strerror(errno));
+	return file;
+}
+
+bool proc_has(int fd)
+{
+	return fd >= 0 && fd < DESCRIPTORS && texts[fd].length;
+}
+
+ssize_t proc_read(int fd, void *out, size_t bytes)
+{
+	return read_text(&texts[fd], out, bytes);
+}
+
+void proc_forget(int fd)
+{
+	if (fd < 0 || fd >= DESCRIPTORS)
+		return;
+	texts[fd].length = 0;
+	is_event[fd] = false;
 }
 
 static char state_of(const struct thread *thread)
@@ -43,21 +118,21 @@ static char state_of(const struct thread *thread)
 }
 
 /* /proc/PID/stat. 'R' while any thread of the rank is ready. */
-static int open_stat(int rank)
+static void tell_stat(int rank, struct text *out)
 {
-	char state = 'S', text[512];
+	char state = 'S', fields[TEXT_BYTES / 2];
+	int at = 0;
 	for (int i = 0; i < scheduler.count; i++)
 		if (scheduler.threads[i].rank == rank && scheduler.threads[i].state == THREAD_READY)
 			state = 'R';
 	if (scheduler_is_killed(rank))
 		state = 'Z';
-	int at = snprintf(text, sizeof text, "%d (rank) %c", played_pid(rank), state);
 	for (int field = 4; field <= 52; field++)
-		at += snprintf(text + at, sizeof text - (size_t)at, " %d",
+		at += snprintf(fields + at, sizeof fields - (size_t)at, " %d",
 			       field == 20   ? 1
 			       : field == 52 ? played_signals[rank]
 					     : 0);
-	return open_text(text);
+	say(out, "%d (rank) %c%s", played_pid(rank), state, fields);
 }
 
 /* ---- the threads of a rank ---- */
@@ -71,38 +146,31 @@ static struct thread *find_thread(int rank, int tid)
 	return NULL;
 }
 
-static int open_thread_stat(const struct thread *thread)
+static void tell_thread_stat(const struct thread *thread, struct text *out)
 {
-	char text[64];
-	snprintf(text, sizeof text, "%d (rank) %c 0\n", played_tid(thread), state_of(thread));
-	return open_text(text);
+	say(out, "%d (rank) %c 0\n", played_tid(thread), state_of(thread));
 }
 
-static int open_status(const struct thread *thread)
+static void tell_status(const struct thread *thread, struct text *out)
 {
-	char text[256];
-	snprintf(text, sizeof text,
-		 "Name:\trank\nState:\t%c (played)\nSigBlk:\t0\nSigCgt:\t0\nvoluntary_ctxt_switches:\t%llu\n"
-		 "nonvoluntary_ctxt_switches:\t0\n",
-		 state_of(thread), (unsigned long long)thread->sleeps);
-	return open_text(text);
+	say(out,
+	    "Name:\trank\nState:\t%c (played)\nSigBlk:\t0\nSigCgt:\t0\nvoluntary_ctxt_switches:\t%llu\n"
+	    "nonvoluntary_ctxt_switches:\t0\n",
+	    state_of(thread), (unsigned long long)thread->sleeps);
 }
 
 /* A thread that waits for the harness without a time limit sleeps as in pthread_join; one with a
  * time limit, as in clock_nanosleep. */
-static int open_syscall(const struct thread *thread)
+static void tell_syscall(const struct thread *thread, struct text *out)
 {
-	char text[128];
 	bool waits = thread->wait == WAITS_THREAD || thread->wait == WAITS_WORD ||
 		     thread->wait == WAITS_MUTEX || thread->wait == WAITS_FUTEX;
 	if (thread->state != THREAD_BLOCKED)
-		return open_text("running\n");
-	if (waits && thread->deadline_ns == SCHEDULER_NEVER)
-		snprintf(text, sizeof text, "%d 0x1000 0x80 0x1 0x0 0x0 0x0 0x0 0x0\n", SYS_futex);
+		say(out, "running\n");
+	else if (waits && thread->deadline_ns == SCHEDULER_NEVER)
+		say(out, "%d 0x1000 0x80 0x1 0x0 0x0 0x0 0x0 0x0\n", SYS_futex);
 	else
-		snprintf(text, sizeof text, "%d 0x0 0x0 0x1000 0x0 0x0 0x0 0x0 0x0\n",
-			 SYS_clock_nanosleep);
-	return open_text(text);
+		say(out, "%d 0x0 0x0 0x1000 0x0 0x0 0x0 0x0 0x0\n", SYS_clock_nanosleep);
 }
 
 /* ---- by name ---- */
@@ -131,30 +199,37 @@ static const char *split(const char *path, int *rank)
 	return path + at;
 }
 
-static int open_played(int rank, const char *rest, int flags)
+/* Whether the file is one of those that are played; then what it says. */
+static bool tell(int rank, const char *rest, struct text *out)
 {
 	char name[PATH_BYTES];
 	int tid;
-	if (strcmp(rest, "fd/2") == 0) { /* files.c keeps what is written to standard error */
-		errno = ENXIO;
-		return -1;
-	}
-	if (strncmp(rest, "fd/", 3) == 0 && !scheduler_is_killed(rank)) {
-		snprintf(name, sizeof name, "/proc/self/%s", rest);
-		return __real_open64(name, flags);
-	}
 	const struct thread *thread =
 		sscanf(rest, "task/%d/%127s", &tid, name) == 2 ? find_thread(rank, tid) : NULL;
 	if (strcmp(rest, "stat") == 0)
-		return open_stat(rank);
-	if (thread && strcmp(name, "stat") == 0)
-		return open_thread_stat(thread);
-	if (thread && strcmp(name, "status") == 0)
-		return open_status(thread);
-	if (thread && strcmp(name, "syscall") == 0)
-		return open_syscall(thread);
-	errno = ENOENT;
-	return -1;
+		tell_stat(rank, out);
+	else if (thread && strcmp(name, "stat") == 0)
+		tell_thread_stat(thread, out);
+	else if (thread && strcmp(name, "status") == 0)
+		tell_status(thread, out);
+	else if (thread && strcmp(name, "syscall") == 0)
+		tell_syscall(thread, out);
+	else
+		return false;
+	return true;
+}
+
+/* Opens a descriptor of a rank. Others of its files do not exist. */
+static int open_other(int rank, const char *rest, int flags)
+{
+	char name[PATH_BYTES];
+	bool is_open = strncmp(rest, "fd/", 3) == 0 && !scheduler_is_killed(rank);
+	/* files.c keeps what is written to standard error */
+	errno = strcmp(rest, "fd/2") == 0 ? ENXIO : ENOENT;
+	if (errno == ENXIO || !is_open)
+		return -1;
+	snprintf(name, sizeof name, "/proc/self/%s", rest);
+	return __real_open64(name, flags);
 }
 
 int __wrap_open64(const char *path, int flags, ...)
@@ -168,7 +243,8 @@ int __wrap_open64(const char *path, int flags, ...)
 	if (rank < 0 || strcmp(rest, "maps") == 0)
 		return __real_open64(path, flags, mode);
 	scheduler_point(PLACE, "looks at a process");
-	return open_played(rank, rest, flags);
+	struct text text;
+	return tell(rank, rest, &text) ? open_text(&text) : open_other(rank, rest, flags);
 }
 
 /* ---- links ---- */
@@ -214,6 +290,22 @@ static const struct memory_file *find_memory_file(const char *path)
 	return NULL;
 }
 
+int __real_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags)
+{
+	int fd = __real_eventfd(count, flags);
+	if (fd >= 0 && fd < DESCRIPTORS)
+		is_event[fd] = true;
+	return fd;
+}
+
+static bool is_link_of_event(const char *path)
+{
+	int fd, at = 0;
+	return sscanf(path, "/proc/self/fd/%d%n", &fd, &at) == 1 && !path[at] && fd >= 0 &&
+	       fd < DESCRIPTORS && is_event[fd];
+}
+
 static ssize_t copy_out(const char *text, ssize_t length, char *out, size_t bytes)
 {
 	if (length > (ssize_t)bytes)
@@ -226,6 +318,7 @@ static ssize_t copy_out(const char *text, ssize_t length, char *out, size_t byte
 ssize_t __real_readlink(const char *path, char *out, size_t bytes);
 ssize_t __wrap_readlink(const char *path, char *out, size_t bytes)
 {
+	static const char event_link[] = "anon_inode:[eventfd]";
 	static char program[PATH_MAX];
 	static ssize_t program_bytes;
 	if (!scheduler_self)
@@ -239,6 +332,8 @@ ssize_t __wrap_readlink(const char *path, char *out, size_t bytes)
 			program_bytes = __real_readlink(path, program, sizeof program);
 		return copy_out(program, program_bytes, out, bytes);
 	}
+	if (is_link_of_event(path))
+		return copy_out(event_link, sizeof event_link - 1, out, bytes);
 	const struct memory_file *file = find_memory_file(path);
 	return file ? copy_out(file->link, file->link_bytes, out, bytes)
 		    : __real_readlink(path, out, bytes);
@@ -253,13 +348,34 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 	const struct thread *thread = NULL;
 	if (rank < 0 && scheduler_self && sscanf(path, "/proc/%d/stat%n", &tid, &at) == 1 && at)
 		thread = find_tid(tid);
-	if (thread)
-		return fdopen(open_thread_stat(thread), mode);
+	struct text text;
+	if (thread) {
+		tell_thread_stat(thread, &text);
+		return open_text_stream(&text, mode);
+	}
 	if (rank < 0 || strcmp(rest, "maps") == 0)
 		return __real_fopen64(path, mode);
 	scheduler_point(PLACE, "looks at a process");
-	int fd = open_played(rank, rest, O_RDONLY | O_CLOEXEC);
+	if (tell(rank, rest, &text))
+		return open_text_stream(&text, mode);
+	int fd = open_other(rank, rest, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? NULL : fdopen(fd, mode);
+}
+
+/* ---- the process's own namespaces ---- */
+
+/* The library asks often, and they do not change. */
+int __real_stat64(const char *path, struct stat64 *out);
+int __wrap_stat64(const char *path, struct stat64 *out)
+{
+	static const char name[] = "/proc/self/ns/pid";
+	static struct stat64 known;
+	if (!scheduler_self || strcmp(path, name) != 0)
+		return __real_stat64(path, out);
+	if (!known.st_ino && __real_stat64(name, &known))
+		return -1;
+	*out = known;
+	return 0;
 }
 
 /* ---- the directory of threads ---- */
