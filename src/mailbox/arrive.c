@@ -67,8 +67,8 @@ static void receive_short(struct mailbox *mailbox, struct mailbox_peer *peer, st
 	uint64_t bytes = op->call.recv.bytes;
 	if (bytes >= KERNEL_LONG_COPY)
 		kernel_copy(op->call.recv.address, payload, bytes, false);
-	else if (bytes)
-		memcpy(op->call.recv.address, payload, bytes);
+	else
+		transport_mail_copy(op->call.recv.address, payload, bytes);
 	transport_mail_free_slot(peer->from, &peer->in, message);
 	mailbox_complete(mailbox, op);
 	transport_notify_message(mailbox->team, source);
