@@ -39,7 +39,7 @@ static ls_status read_status(ls_request *op)
 	if (op->shared)
 		mailbox_increment(op->group->mailbox, &op->asked);
 	else
-		atomic_store(&op->status_read, true);
+		atomic_store_explicit(&op->status_read, true, memory_order_relaxed);
 	return (ls_status)(complete - 1);
 }
 
@@ -214,7 +214,7 @@ void ls_request_free(ls_request *op)
 	bool sends = op->is_batch || op->base.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_complete(op))
 		p2p_fail_gone(op->group);
-	if (!op->callback && !atomic_load(&op->status_read))
+	if (!op->callback && !atomic_load_explicit(&op->status_read, memory_order_relaxed))
 		progress_warn_dropped(op, site);
 	progress_op_free_handle(op);
 }

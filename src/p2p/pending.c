@@ -264,8 +264,9 @@ static void end_together(ls_group *group, struct op *first)
 {
 	struct world *world = group->world;
 	struct world_p2p *p2p = &world->p2p;
+	uint64_t ticks = clock_ticks();
 	for (struct op *base = first; base; base = base->p2p.next) {
-		progress_op_succeed(op_of(base));
+		progress_op_succeed(op_of(base), ticks);
 		p2p_deliver(op_of(base));
 	}
 	lock_rank_acquire(&p2p->lock);

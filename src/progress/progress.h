@@ -134,8 +134,9 @@ static inline struct trace_begin progress_record(ls_group *group, const struct o
  * another thread may continue. */
 bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
-/* As progress_op_settle, for an operation that the mailbox has finished with LS_OK. */
-void progress_op_succeed(struct ls_request *op);
+/* As progress_op_settle, for a message that the mailbox has finished with LS_OK, at `ticks` of
+ * base/clock.h. */
+void progress_op_succeed(struct ls_request *op, uint64_t ticks);
 /* As progress_op_run, for a detached operation, after the mailbox has finished it
  * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
  * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it

@@ -8,6 +8,7 @@
 #include "base/ranks.h"
 #include "op/stream.h"
 #include "races/races.h"
+#include "trace/trace_write.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
@@ -215,10 +216,10 @@ static ls_status settle_op(struct ls_request *op, ls_status reason, int peer,
 	return fail_op(op, base->status, world_rank_of(op->group, base->culprit), pause);
 }
 
-void progress_op_succeed(struct ls_request *op)
+void progress_op_succeed(struct ls_request *op, uint64_t ticks)
 {
 	record_matched(op);
-	complete_op(op);
+	trace_end_at(&op->group->world->trace, op->base.record, LS_OK, ticks);
 }
 
 ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits)

@@ -58,11 +58,15 @@ static struct trace_slot *running_slot(struct trace *trace, uint64_t index,
 
 void trace_end(struct trace *trace, uint64_t index, ls_status status)
 {
+	trace_end_at(trace, index, status, clock_ticks());
+}
+
+void trace_end_at(struct trace *trace, uint64_t index, ls_status status, uint64_t ticks)
+{
 	union trace_state_word now;
 	struct trace_slot *slot = running_slot(trace, index, &now);
 	if (!slot)
 		return;
-	uint64_t ticks = clock_ticks();
 	now.field.state = status == LS_OK ? TRACE_DONE : TRACE_FAILED;
 	now.field.status = (uint16_t)status;
 	seqlock_begin(&slot->epoch);

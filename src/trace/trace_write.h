@@ -209,4 +209,8 @@ __attribute__((always_inline)) static inline void trace_add_inline(struct trace 
 	}
 }
 
+/* As trace_end, for one of several operations that end together: the caller reads the clock once
+ * for all of them. */
+void trace_end_at(struct trace *trace, uint64_t index, ls_status status, uint64_t ticks);
+
 #endif
