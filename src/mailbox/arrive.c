@@ -358,7 +358,9 @@ static bool match_unexpected(struct mailbox *mailbox, struct op *op) LOCK_REQUIR
 static bool match_or_post(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	struct match_entry *entry = &op->p2p.entry;
-	if (match_unexpected(mailbox, op))
+	bool may_match =
+		entry->source == MATCH_ANY || mailbox->peers[entry->source].unexpected_count > 0;
+	if (may_match && match_unexpected(mailbox, op))
 		return false;
 	mailbox_match_add(&mailbox->posted, entry);
 	if (entry->source != MATCH_ANY)

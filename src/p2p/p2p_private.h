@@ -102,7 +102,14 @@ struct p2p_pass {
 };
 
 /* When the progress thread has to look although nobody wakes it. */
-uint64_t p2p_next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(rank);
+static inline uint64_t p2p_next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(rank);
+static inline uint64_t p2p_next_check_ns(const struct world_p2p *p2p)
+{
+	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
+									: p2p->next_deadline_ns;
+	uint64_t lingering = atomic_load(&p2p->lingering_until_ns);
+	return lingering < next ? lingering : next;
+}
 /* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
  * then wakes it, and p2p_sleep_until keeps the time that is noted here: so later operations need
  * not wake that thread again, even if each is complete before the thread runs. */
@@ -165,5 +172,14 @@ struct p2p_arming {
 };
 struct p2p_arming p2p_look_armed(struct world *world, bool has_work) LOCK_REQUIRES(rank);
 void p2p_arm_after(struct world *world, const struct p2p_arming *found);
+/* Whether these two have nothing to do, because the doorbell is armed as it has to be: so it is for
+ * most receives that are posted while others are. Without work. */
+static inline bool p2p_stays_armed(const struct world_p2p *p2p) LOCK_REQUIRES(rank);
+static inline bool p2p_stays_armed(const struct world_p2p *p2p)
+{
+	return p2p->armed && !p2p->shown && !p2p->progressing &&
+	       p2p->urgent == (p2p->urgent_count > 0) &&
+	       p2p_next_check_ns(p2p) >= p2p->asleep_until_ns;
+}
 
 #endif

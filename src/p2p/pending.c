@@ -308,15 +308,22 @@ static void end_one(struct ls_request *op, ls_status reason, bool waits)
 	}
 }
 
-void p2p_collect(ls_group *group)
+__attribute__((noinline)) static void collect_from(ls_group *group, struct op *base)
 {
-	struct op *base;
-	while ((base = mailbox_take_complete(group->mailbox))) {
+	for (; base; base = mailbox_take_complete(group->mailbox)) {
 		if (base->p2p.ends_quietly && base->status == LS_OK)
 			end_together(group, base);
 		else
 			end_one(op_of(base), LS_OK, false);
 	}
+}
+
+/* Most calls find none, and need no registers of those that do. */
+void p2p_collect(ls_group *group)
+{
+	struct op *first = mailbox_take_complete(group->mailbox);
+	if (__builtin_expect(first != NULL, 0))
+		collect_from(group, first);
 }
 
 void p2p_end_all(ls_group *group, bool waits)

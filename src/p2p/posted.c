@@ -56,7 +56,13 @@ bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_
 	p2p_append(p2p, op);
 	bool posted = mailbox_post_short(group->mailbox, &op->base);
 	/* What has happened before does not wake an armed progress thread, so it counts as work. */
-	struct p2p_arming found = p2p_look_armed(world, !posted || failure_is_set(group));
+	bool has_work = !posted || failure_is_set(group);
+	if (!has_work && p2p_stays_armed(p2p)) {
+		lock_rank_release(&p2p->lock);
+		p2p_collect(group);
+		return true;
+	}
+	struct p2p_arming found = p2p_look_armed(world, has_work);
 	lock_rank_release(&p2p->lock);
 	p2p_collect(group);
 	/* `late` must not be lost: it is noted as if the progress thread had been woken. */

@@ -50,14 +50,6 @@ void p2p_recheck(struct world *world)
 	p2p_wake_followers(world);
 }
 
-uint64_t p2p_next_check_ns(const struct world_p2p *p2p)
-{
-	uint64_t next = p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
-									: p2p->next_deadline_ns;
-	uint64_t lingering = atomic_load(&p2p->lingering_until_ns);
-	return lingering < next ? lingering : next;
-}
-
 bool p2p_sleeps_too_long(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
