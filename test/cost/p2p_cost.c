@@ -45,8 +45,8 @@ static const char *const names[WHATS] = {
 static const struct cost_limit limits[WHATS] = {
 	{COST_LIMITS(510, 545), 1},   {COST_LIMITS(530, 565), 1}, {COST_LIMITS(615, 670), 1},
 	{COST_LIMITS(635, 690), 1},   {COST_LIMITS(700, 755), 1}, {COST_LIMITS(775, 845), 1},
-	{COST_LIMITS(1345, 1365), 4}, {COST_LIMITS(155, 195), 5}, {COST_LIMITS(1185, 1200), 2},
-	{COST_LIMITS(900, 955), 5},
+	{COST_LIMITS(1345, 1365), 4}, {COST_LIMITS(155, 195), 5}, {COST_LIMITS(1020, 1030), 2},
+	{COST_LIMITS(900, 955), 4},
 };
 static const struct cost_limit limits_without_membarrier[WHATS] = {
 	{COST_LIMITS(630, 670), 5},    {COST_LIMITS(690, 725), 5},   {COST_LIMITS(735, 790), 5},
