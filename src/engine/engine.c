@@ -117,11 +117,17 @@ static const struct engine_plan *plan_for(struct engine *engine, const struct pl
 			       plan->reach[PLAN_OUTPUT] != PLAN_REACH_PRIVATE;
 	entry->may_switch_to_pull =
 		plan->collective == COLL_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
+	entry->always_in_rounds = plan->algorithm == PLAN_RAILS;
 	entry->reads_windows = plan->collective != COLL_BARRIER &&
-			       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL);
-	entry->last_await_guards = entry->reads_windows && plan->step_count > 0 &&
-				   plan->steps[plan->step_count - 1].kind == PLAN_STEP_AWAIT &&
-				   plan->reach[PLAN_OUTPUT] != PLAN_REACH_MAPPED;
+			       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL ||
+				plan->algorithm == PLAN_RAILS);
+	entry->begins_with_input = entry->always_in_rounds && params->in_place &&
+				   plan->own < plan->blocks &&
+				   plan->steps[0].kind != PLAN_STEP_AWAIT;
+	entry->last_await_guards =
+		entry->reads_windows && plan->step_count > 0 &&
+		plan->steps[plan->step_count - 1].kind == PLAN_STEP_AWAIT &&
+		(plan->reach[PLAN_OUTPUT] != PLAN_REACH_MAPPED || plan->algorithm == PLAN_RAILS);
 	/* The algorithm follows from the rest unless ranks were given different settings. */
 	entry->signature = (uint64_t)params->algorithm << 24 | (uint64_t)params->root << 32;
 	return entry;
@@ -223,6 +229,8 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	if (!op->plan)
 		return;
 	engine_fragment_none(op);
+	if (op->plan->always_in_rounds)
+		engine_fragment_begin(engine, op, 0);
 	record_plan(engine, op);
 	if (!prepared)
 		return;

@@ -43,15 +43,22 @@ enum {
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_FRAGMENT_SLOTS = 2,
+	/* Between hosts a fragment is so many times as long: each takes messages, and so waits. */
+	ENGINE_FRAGMENTS_BETWEEN_HOSTS = 32,
 };
 
 struct engine_plan {
 	bool valid;
 	bool needs_staging; /* the caller's buffers alone, where they are, do not suffice */
 	bool reads_windows; /* its steps read windows of peers, which may be in fragments */
+	/* Long payloads go in rounds even if no buffer is plain: ranks of other hosts do not see
+	 * which buffers are. */
+	bool always_in_rounds;
 	/* If one of the ranks shows its OUTPUT by address, PLAN_PULL replaces this plan once all
 	 * ranks have entered. Both plans begin by awaiting all ranks. */
 	bool may_switch_to_pull;
+	/* In place, no step writes my own block of OUTPUT before another one uses it. */
+	bool begins_with_input;
 	/* In rounds: its last step awaits peers only because they may still use my buffers. */
 	bool last_await_guards;
 	uint64_t signature; /* what the plan contributes to the signature of an operation */

@@ -64,6 +64,8 @@ static inline bool engine_window_is_shown(const struct op *op)
 	       op->output_window > TRANSPORT_WINDOW_INLINE;
 }
 
+/* ---- view.c ---- */
+
 /* A part of one rank's buffer, to be read. */
 struct engine_view {
 	const unsigned char *at; /* where this process has it mapped; NULL: only by `address` */
@@ -91,9 +93,27 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct op 
  * fragment. */
 bool engine_window_is_fragmented(const struct engine *engine, const struct op *op, int rank,
 				 enum plan_buffer buffer);
+/* Where a buffer of this rank is; its own block of OUTPUT and SCRATCH in rounds: in their slot. */
+unsigned char *engine_window_own(const struct op *op, enum plan_buffer buffer);
 /* A part of the OUTPUT of rank `rank`, to be written; NULL if its entry is nonsense. */
 unsigned char *engine_window_target(const struct engine *engine, const struct op *op, int rank,
 				    uint64_t offset, uint64_t bytes);
+
+/* ---- range.c ---- */
+
+/* Blocks of a buffer. `offset` and `bytes` are in bytes. */
+struct engine_range {
+	uint64_t offset, bytes, elements;
+};
+/* As rank `owner` shows the buffer. */
+struct engine_range engine_range_shown(const struct engine *engine, const struct op *op,
+				       unsigned buffer, int owner, unsigned block, unsigned blocks);
+/* The blocks of a step in a buffer of this rank's caller, or in a copy of all of it. */
+struct engine_range engine_range_own(const struct op *op, unsigned buffer,
+				     const struct plan_step *step);
+/* The blocks of a step in what engine_window_own gives: in rounds perhaps a slot. */
+struct engine_range engine_range_kept(const struct engine *engine, const struct op *op,
+				      unsigned buffer, const struct plan_step *step);
 
 /* ---- fragment.c ---- */
 
@@ -118,7 +138,7 @@ uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer);
 static inline bool engine_fragment_shows_own(const struct op *op)
 {
 	return op->output_window == TRANSPORT_WINDOW_FRAGMENTED &&
-	       op->plan->plan.algorithm == PLAN_PULL;
+	       (op->plan->plan.algorithm == PLAN_PULL || op->plan->plan.algorithm == PLAN_RAILS);
 }
 
 /* ---- step.c ---- */

@@ -7,7 +7,9 @@
  *
  * Parts of its buffers that only this rank accesses are never copied. Copies use two slots in turn.
  * So the last step of the plan, which only protects the buffers of this rank, may lag by one round:
- * a root copies the next fragment while the others still read this one.
+ * a root copies the next fragment while the others still read this one. What PLAN_RAILS sends from
+ * a slot has been taken before the slot is used again: the peer takes it before it sends anything
+ * in the next round, and this rank receives that.
  *
  * The entries of the peers show whether these use fragments. Then a rank that uses none itself
  * continues with the first fragment. */
@@ -32,7 +34,10 @@ static uint64_t fragment_elements(const struct engine *engine, const struct op *
 	uint64_t parts =
 		has_parts(op, PLAN_INPUT) || has_parts(op, PLAN_OUTPUT) ? op->plan->plan.size : 1;
 	uint64_t unit = 64 / op->element_bytes; /* so that fragments begin at cache lines */
-	uint64_t units = engine->fragment_bytes / 64 / parts;
+	uint64_t bytes = engine->fragment_bytes;
+	if (op->plan->always_in_rounds)
+		bytes *= ENGINE_FRAGMENTS_BETWEEN_HOSTS;
+	uint64_t units = bytes / 64 / parts;
 	uint64_t least = op->call.count / ROUNDS_MAX / unit + 1;
 	return (units > least ? units : least) * unit;
 }
@@ -108,9 +113,9 @@ static void around_mine(const struct op *op, uint64_t *before, uint64_t *after)
 	const struct plan *plan = &op->plan->plan;
 	uint64_t own = 0;
 	*before = op->elements;
-	if (plan->blocks == plan->size)
+	if (plan->own < plan->blocks)
 		plan_block_range(op->elements, (unsigned)(64 / op->element_bytes), plan->blocks,
-				 plan->rank, 1, before, &own);
+				 plan->own, 1, before, &own);
 	*after = *before + own;
 }
 
@@ -155,9 +160,22 @@ static void copy_in(const struct op *op, bool nontemporal)
 	}
 }
 
+/* The plan expects that my own block of OUTPUT, which is in a slot, begins as that of INPUT. */
+static void copy_own(const struct op *op)
+{
+	struct copies copies = {(unsigned char *)op->output_block +
+					engine_fragment_slot(op, PLAN_OUTPUT),
+				op->input, op->element_bytes, false};
+	uint64_t before, after;
+	around_mine(op, &before, &after);
+	copy_elements(&copies, before, op->first + before, after - before);
+}
+
 void engine_fragment_stage(struct engine *engine, struct op *op)
 {
 	struct op_tuner_use use;
+	if (op->plan->begins_with_input && engine_fragment_shows_own(op))
+		copy_own(op);
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
 	bool nontemporal =
@@ -197,6 +215,6 @@ bool engine_fragment_next(struct engine *engine, struct op *op)
 	engine_fragment_stage(engine, op);
 	wait_store(&transport_entry(team, team->rank, op->seq)->signal,
 		   engine_fragment_signal(op, op->round, 0));
-	transport_notify_all(team);
+	transport_notify_host(team);
 	return true;
 }

@@ -247,36 +247,6 @@ static void a_root_runs_ahead(void **state)
 
 /* ---- what ends a collective ---- */
 
-static void abandon_all(struct play *play, bool force)
-{
-	bool out[TEST_RANKS] = {false};
-	int left = play->at->size;
-	for (int steps = 0; left > 0; steps++) {
-		int rank = (int)draw(play, (uint64_t)play->at->size);
-		struct player *player = &play->players[rank];
-		MUST(steps < STEPS_MAX);
-		hosts_advance(transport_of(play, rank));
-		if (out[rank])
-			continue;
-		enum op_progress progress =
-			engine_abandon(player->unit->engine, &player->op, NULL, force);
-		MUST(progress != OP_BLOCKED || player->op.word_count > 0);
-		out[rank] = progress == OP_DONE;
-		left -= out[rank];
-		/* From here on the buffers belong to the caller. */
-		if (out[rank])
-			memset(player->buffers.memory, 0x11,
-			       player->buffers.send_bytes + player->buffers.recv_bytes + 64);
-	}
-	for (int i = 0; i < 3000; i++)
-		hosts_advance(transport_of(play, (int)draw(play, (uint64_t)play->at->size)));
-	for (int r = 0; r < play->at->size; r++) {
-		const struct call_buffers *buffers = &play->players[r].buffers;
-		for (uint64_t i = 0; i < buffers->send_bytes + buffers->recv_bytes + 64; i++)
-			assert_int_equal(buffers->memory[i], 0x11);
-	}
-}
-
 /* The connection between two ranks breaks after some steps. The first that notices ends the group;
  * here one word stands for the agents of the hosts. */
 static void cut_after(const struct placement *at, enum trace_kind kind, int count, uint64_t seed,

@@ -8,58 +8,9 @@
 #include "engine/engine_private.h"
 #include "hosts/hosts.h"
 
-struct range {
-	uint64_t offset, bytes, elements; /* the offset is in bytes */
-};
-
-/* A block range of a buffer of rank `owner` in this round. cut: relative to the beginning of the
- * fragment. */
-static struct range range_of(const struct op *op, unsigned buffer, int owner, unsigned block,
-			     unsigned blocks, bool cut)
-{
-	const struct plan *plan = &op->plan->plan;
-	const uint64_t *starts = buffer == PLAN_INPUT ? op->starts : op->recv_starts;
-	uint64_t first = 0, elements = 0;
-	switch ((enum plan_layout)plan->layout[buffer]) {
-	case PLAN_LAYOUT_BLOCKS:
-		/* Blocks begin at cache lines, so two ranks never write to the same line. */
-		if (blocks == plan->blocks)
-			elements = op->elements;
-		else if (blocks > 0)
-			plan_block_range(op->elements, (unsigned)(64 / op->element_bytes),
-					 plan->blocks, block, blocks, &first, &elements);
-		break;
-	case PLAN_LAYOUT_PARTS:
-		first = starts ? starts[block] : block * (cut ? op->elements : op->call.count);
-		elements = starts ? starts[block + blocks] - first : blocks * op->elements;
-		break;
-	case PLAN_LAYOUT_PART:
-		if (blocks > 0)
-			elements = starts ? starts[owner + 1] - starts[owner] : op->elements;
-		break;
-	}
-	first += cut ? 0 : op->first;
-	return (struct range){first * op->element_bytes, elements * op->element_bytes, elements};
-}
-
-/* As range_of, as rank `owner` shows the buffer. */
-static struct range shown_range(const struct engine *engine, const struct op *op, unsigned buffer,
-				int owner, unsigned block, unsigned blocks)
-{
-	return range_of(op, buffer, owner, block, blocks,
-			engine_window_is_fragmented(engine, op, owner, (enum plan_buffer)buffer));
-}
-
-/* As range_of, for a buffer of this rank. */
-static struct range own_range(const struct op *op, unsigned buffer, const struct plan_step *step)
-{
-	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks, false);
-}
-
+/* The caller's buffer, or a copy of all of it. */
 static unsigned char *buffer_here(struct op *op, unsigned buffer)
 {
-	if (buffer == PLAN_SCRATCH)
-		return op->scratch;
 	/* Only in-place plans write to INPUT, which is OUTPUT then. */
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
 }
@@ -87,10 +38,10 @@ static uint64_t peer_count(const struct engine *engine, const struct op *op, int
 
 /* The block for this rank in peer's INPUT. False if peer has published nonsense. */
 static bool range_for_me(const struct engine *engine, const struct op *op, int peer,
-			 struct range *out)
+			 struct engine_range *out)
 {
 	int me = engine->team->rank;
-	*out = shown_range(engine, op, PLAN_INPUT, peer, (unsigned)me, 1);
+	*out = engine_range_shown(engine, op, PLAN_INPUT, peer, (unsigned)me, 1);
 	if (!op->call.recv_counts || peer == me)
 		return true;
 	uint64_t first = 0;
@@ -216,7 +167,8 @@ static enum op_progress step_signal(struct engine *engine, struct op *op,
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
-	transport_notify_host(team); /* other hosts have no phases */
+	/* Other hosts have no phases. */
+	transport_notify_host(team);
 	return OP_DONE;
 }
 
@@ -247,8 +199,8 @@ static enum op_progress open_reduction(struct engine *engine, struct op *op,
 		if (!transport_is_here(engine->team, q))
 			continue;
 		struct engine_view *view = &out->from[sources++];
-		struct range from =
-			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
+		struct engine_range from =
+			engine_range_shown(engine, op, PLAN_INPUT, q, step->block, step->blocks);
 		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes, view))
 			return op_fail(op, LS_INTERNAL, q);
 		reads |= !view->at;
@@ -258,8 +210,8 @@ static enum op_progress open_reduction(struct engine *engine, struct op *op,
 	int first = step->flags & PLAN_TO_PEER ? step->peer : alone ? me : 0;
 	int targets = alone ? 1 : size;
 	for (int i = 0; i < targets; i++) {
-		struct range to =
-			shown_range(engine, op, PLAN_OUTPUT, first + i, step->block, step->blocks);
+		struct engine_range to = engine_range_shown(engine, op, PLAN_OUTPUT, first + i,
+							    step->block, step->blocks);
 		out->to[i] = engine_window_target(engine, op, first + i, to.offset, to.bytes);
 		if (!out->to[i])
 			return op_fail(op, LS_INTERNAL, first + i);
@@ -308,7 +260,7 @@ static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
 	struct reduction reduction;
 	const void *sources[RANKS_HOST_MAX];
 	void *targets[RANKS_HOST_MAX];
-	uint64_t bytes = own_range(op, PLAN_INPUT, step).bytes;
+	uint64_t bytes = engine_range_own(op, PLAN_INPUT, step).bytes;
 	if (bytes == 0)
 		return OP_DONE;
 	if (open_reduction(engine, op, step, &reduction) == OP_FAILED)
@@ -336,15 +288,21 @@ static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
 
 static enum op_progress step_copy(struct engine *engine, struct op *op, const struct plan_step *step)
 {
-	struct range to = own_range(op, step->to, step), from;
+	int me = op->plan->plan.rank;
+	bool own = step->peer == me;
+	struct engine_range to = own ? engine_range_kept(engine, op, step->to, step)
+				     : engine_range_own(op, step->to, step);
+	struct engine_range from;
 	struct engine_view view;
 	if (!(step->flags & PLAN_TRANSPOSE))
-		from = shown_range(engine, op, step->from, step->peer, step->block, step->blocks);
+		from = engine_range_shown(engine, op, step->from, step->peer, step->block,
+					  step->blocks);
 	else if (!range_for_me(engine, op, step->peer, &from))
 		return op_fail(op, LS_INTERNAL, step->peer);
 	if (to.bytes == 0 && from.bytes == 0)
 		return OP_DONE;
-	unsigned char *target = buffer_here(op, step->to);
+	unsigned char *target =
+		own ? engine_window_own(op, (enum plan_buffer)step->to) : buffer_here(op, step->to);
 	if (!target || from.bytes != to.bytes ||
 	    !engine_window_open(engine, op, step->peer, (enum plan_buffer)step->from, from.offset,
 				from.bytes, &view))
@@ -354,14 +312,15 @@ static enum op_progress step_copy(struct engine *engine, struct op *op, const st
 
 /* Whether the part of a step between hosts is empty. Then only the first slice sends a message: its
  * entry shows that the ranks of both hosts run the same collective. */
-static bool is_left_out(const struct op *op, const struct plan_step *step, const struct range *range)
+static bool is_left_out(const struct op *op, const struct plan_step *step,
+			const struct engine_range *range)
 {
 	return op->plan->plan.algorithm == PLAN_RAILS && range->bytes == 0 && step->block > 0;
 }
 
 static enum op_progress step_send(struct engine *engine, struct op *op, const struct plan_step *step)
 {
-	struct range range = own_range(op, step->from, step);
+	struct engine_range range = engine_range_kept(engine, op, step->from, step);
 	op->word_count = 0;
 	if (is_left_out(op, step, &range))
 		return OP_DONE;
@@ -370,9 +329,12 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 	struct transport_envelope envelope = {
 		.seq = op->seq, .count = range.elements, .bytes = range.bytes};
 	const unsigned char *payload =
-		range.bytes ? buffer_here(op, step->from) + range.offset : NULL;
+		range.bytes ? engine_window_own(op, (enum plan_buffer)step->from) + range.offset
+			    : NULL;
 	uint64_t window =
 		range.offset + (step->from == PLAN_INPUT ? op->input_offset : op->output_offset);
+	if (step->from == PLAN_OUTPUT && engine_fragment_shows_own(op))
+		window += engine_fragment_slot(op, PLAN_OUTPUT);
 	uint64_t ticket;
 	struct wait_word blocked;
 	if (!transport_channel_post(engine->team, step->peer, &envelope, payload, window, &ticket,
@@ -422,7 +384,7 @@ enum op_progress engine_step_fetch(struct engine *engine, struct op *op)
 
 static enum op_progress step_recv(struct engine *engine, struct op *op, const struct plan_step *step)
 {
-	struct range range = own_range(op, step->to, step);
+	struct engine_range range = engine_range_kept(engine, op, step->to, step);
 	op->word_count = 0;
 	if (is_left_out(op, step, &range))
 		return OP_DONE;
@@ -443,7 +405,9 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 	/* The sender withdraws only after the cause is set; then it waits for a receiver that has
 	 * matched the message. */
 	bool whole = !engine_has_failed(engine);
-	unsigned char *target = range.bytes ? buffer_here(op, step->to) + range.offset : NULL;
+	unsigned char *target =
+		range.bytes ? engine_window_own(op, (enum plan_buffer)step->to) + range.offset
+			    : NULL;
 	if (whole && message->bytes != range.bytes)
 		return refuse_message(engine, op, step->peer, message);
 	if (whole && hosts_must_fetch(engine->team, step->peer, message)) {
@@ -466,16 +430,16 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 static enum op_progress step_combine(struct engine *engine, struct op *op,
 				     const struct plan_step *step)
 {
-	struct range range = own_range(op, PLAN_OUTPUT, step);
+	struct engine_range range = engine_range_kept(engine, op, PLAN_OUTPUT, step);
+	struct engine_range other = engine_range_kept(engine, op, PLAN_SCRATCH, step);
 	bool scale = step->kind == PLAN_STEP_SCALE;
 	if (range.bytes == 0 || (scale && op->call.reduce != LS_AVERAGE))
 		return OP_DONE;
-	const void *output = op->output + range.offset;
-	/* SCRATCH is laid out as OUTPUT is. */
-	const void *scratch = scale ? NULL : op->scratch + range.offset;
+	unsigned char *output = engine_window_own(op, PLAN_OUTPUT) + range.offset;
+	const void *scratch = scale ? NULL : op->scratch + other.offset;
 	bool swap = step->flags & PLAN_SCRATCH_FIRST;
 	const void *sources[2] = {swap ? scratch : output, swap ? output : scratch};
-	void *targets[1] = {op->output + range.offset};
+	void *targets[1] = {output};
 	struct kernel_reduce reduce = {
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,

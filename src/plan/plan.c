@@ -141,6 +141,8 @@ bool plan_build(const struct plan_params *params, struct plan_step *steps, struc
 		builders[sound.collective][sound.algorithm](&sound, out);
 	else if (params->collective != COLL_BARRIER)
 		plan_add_local_copy(out, &sound);
+	if (sound.algorithm != PLAN_RAILS)
+		out->own = out->blocks == out->size ? out->rank : out->blocks;
 	return true;
 }
 

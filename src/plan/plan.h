@@ -159,8 +159,11 @@ struct plan {
 	 * greater reach. */
 	uint8_t reach[PLAN_OUTPUT + 1];
 	uint16_t rank, size, root;
-	uint16_t hosts;     /* of its ranks; 0: all zero, there is no plan */
-	uint16_t blocks;    /* at least 1 */
+	uint16_t hosts;  /* of its ranks; 0: all zero, there is no plan */
+	uint16_t blocks; /* at least 1 */
+	/* The block of INPUT that no other rank reads, and of OUTPUT that this rank makes;
+	 * `blocks`: there is none. */
+	uint16_t own;
 	uint16_t phase_end; /* highest phase any rank signals */
 	uint32_t step_count;
 	struct plan_step *steps; /* owned by the caller of plan_build */

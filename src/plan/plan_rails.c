@@ -77,6 +77,7 @@ void plan_rails_allreduce(const struct plan_params *params, struct plan *plan)
 	bool owns = rails.local_rank < rails.width;
 	bool copies = rails.width > 1 || !owns;
 	plan->blocks = (uint16_t)rails.width;
+	plan->own = (uint16_t)(owns ? rails.local_rank : rails.width);
 	plan->phase_end = 2;
 	if (copies)
 		plan->reach[PLAN_INPUT] = PLAN_REACH_READ;

@@ -25,7 +25,7 @@ TABLE = os.path.join(HERE, "mutants.txt")
 # Each call of these functions is removed in turn: then a sleeping thread is not woken, or the wait table does not show what
 # a thread does. Definitions do not match, because they begin in the first column.
 TAKEN_OUT = {
-    "wake-up": r"wait_wake(?:_topic)?|wait_request_progress|wait_wake_progress|wait_arm|futex_wake|wait_wake_watch|wake_followers|p2p_wake_followers|p2p_wake_all|progress_lane_release_to_others|transport_notify(?:_all|_world|_message)?|transport_request_progress"
+    "wake-up": r"wait_wake(?:_topic)?|wait_request_progress|wait_wake_progress|wait_arm|futex_wake|wait_wake_watch|wake_followers|p2p_wake_followers|p2p_wake_all|progress_lane_release_to_others|transport_notify(?:_all|_host|_world|_message)?|transport_request_progress"
     r"|wake|wake_bell|hosts_pump_wake|wake_peers|wake_watch|wake_all|progress_thread_wake|p2p_recheck|p2p_arm|want_urgent",
     "entry": r"wait_thread_enter|wait_thread_leave|wait_show|wait_slot_publish|wait_slot_clear|wait_item_show|wait_item_hide|show|show_call|show_words|hide_words|disarm_bell|show_file|note_mapped|mark_woken",
 }
