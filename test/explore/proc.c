@@ -32,8 +32,8 @@ int __real_closedir(DIR *folder);
 
 /* ---- texts ---- */
 
-/* What the library reads of a file of /proc. Its descriptor is a copy of that of one empty file: to
- * make a file for each look took a tenth of the time. */
+/* What the library reads of a file of /proc. Its descriptor is a copy of that of one empty file,
+ * because a schedule may read a hundred such files, and the system would make and free each. */
 struct text {
 	int length; /* 0: none */
 	int at;     /* how much has been read */
