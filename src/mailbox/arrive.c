@@ -122,7 +122,7 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 				   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
-	p2p->asked = false;
+	p2p->asked = p2p->extended = false;
 	p2p->matched_ticks = clock_ticks();
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */

@@ -46,7 +46,11 @@ const void *mailbox_find_ahead(struct mailbox *mailbox, struct op *op, bool *wai
 	struct mailbox_peer *peer = &mailbox->peers[p2p->message.source];
 	if (p2p->detached && peer->takes) {
 		peer->takes = false;
-		p2p->patience = mailbox->polls ? MAILBOX_PATIENCE_LATER : 0;
+		/* Once: a peer that never helps would otherwise hold up this receive for as long as
+		 * it takes what this rank sends. */
+		if (places || !p2p->extended)
+			p2p->patience = mailbox->polls ? MAILBOX_PATIENCE_LATER : 0;
+		p2p->extended = true;
 	}
 	bool polls = p2p->patience > 0;
 	if (polls)

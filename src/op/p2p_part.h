@@ -71,6 +71,7 @@ struct op_p2p {
 	bool window_by_address;       /* receive: window is an address, not an arena offset */
 	bool window_in_places;        /* receive: as mail_rts.in_places */
 	bool asked;                   /* receive: it has asked its sender to help */
+	bool extended;                /* receive: it has polled for longer, as the peer is busy */
 	uint8_t patience;             /* receive: how often it still polls for such help */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number of pieces */
