@@ -133,6 +133,9 @@ bool engine_fragment_next(struct engine *engine, struct op *op);
 uint64_t engine_fragment_signal(const struct op *op, uint32_t round, unsigned phase);
 /* The offset of this round's slot from the first slot; the same on all ranks. */
 uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer);
+/* This round's slot of OUTPUT, if that is shown in fragments. In PLAN_RAILS the slots of a plain
+ * INPUT have room for it. */
+unsigned char *engine_fragment_output(const struct op *op);
 /* Whether I write my own block of OUTPUT to the slot, where peers read it, rather than to the
  * caller's buffer. */
 static inline bool engine_fragment_shows_own(const struct op *op)

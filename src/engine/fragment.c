@@ -92,10 +92,22 @@ uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer)
 	return op->round % ENGINE_FRAGMENT_SLOTS * slot_bytes(op, buffer);
 }
 
+unsigned char *engine_fragment_output(const struct op *op)
+{
+	void *block = op->output_block ? op->output_block : op->input_block;
+	return (unsigned char *)block + engine_fragment_slot(op, PLAN_OUTPUT);
+}
+
 bool engine_fragment_show(struct engine *engine, struct op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
 	engine_fragment_begin(engine, op, 0);
+	if (!input && op->plan->always_in_rounds && op->input_window == TRANSPORT_WINDOW_FRAGMENTED) {
+		/* Slots of INPUT have all but my own block, those of OUTPUT only that. */
+		op->output_window = TRANSPORT_WINDOW_FRAGMENTED;
+		op->output_offset = op->input_offset;
+		return true;
+	}
 	uint64_t slots = op->rounds < ENGINE_FRAGMENT_SLOTS ? op->rounds : ENGINE_FRAGMENT_SLOTS;
 	if (input)
 		op->input_window = TRANSPORT_WINDOW_FRAGMENTED;
@@ -163,9 +175,7 @@ static void copy_in(const struct op *op, bool nontemporal)
 /* The plan expects that my own block of OUTPUT, which is in a slot, begins as that of INPUT. */
 static void copy_own(const struct op *op)
 {
-	struct copies copies = {(unsigned char *)op->output_block +
-					engine_fragment_slot(op, PLAN_OUTPUT),
-				op->input, op->element_bytes, false};
+	struct copies copies = {engine_fragment_output(op), op->input, op->element_bytes, false};
 	uint64_t before, after;
 	around_mine(op, &before, &after);
 	copy_elements(&copies, before, op->first + before, after - before);
@@ -190,10 +200,7 @@ static void deliver_round(const struct op *op)
 	uint64_t before, after;
 	if (op->output_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
-	struct copies copies = {op->output,
-				(unsigned char *)op->output_block +
-					engine_fragment_slot(op, PLAN_OUTPUT),
-				op->element_bytes, false};
+	struct copies copies = {op->output, engine_fragment_output(op), op->element_bytes, false};
 	around_mine(op, &before, &after);
 	if (engine_fragment_shows_own(op)) {
 		copy_elements(&copies, op->first + before, before, after - before);

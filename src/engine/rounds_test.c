@@ -4,10 +4,9 @@
 #include "engine/hosts_play_fixture.h"
 #include "hosts/hosts_private.h"
 
-/* A round has FRAGMENT_BYTES * ENGINE_FRAGMENTS_BETWEEN_HOSTS bytes. LEAST: so many elements of any
- * type take more bytes than plan_across leaves to PLAN_LEADERS. BLOCK_BYTES: the least block of the
- * arena that has room for two rounds. */
-enum { FRAGMENT_BYTES = 128, BLOCK_BYTES = 8192, LEAST = 20000, SEEDS = 3, CALLS = 5 };
+/* LEAST: so many elements of any type take more bytes than plan_across leaves to PLAN_LEADERS. The
+ * payload of a round is sent at once, or later from where it is, or fetched by the receiver: */
+enum { LEAST = 20000, CALLS = 5, AT_ONCE = 4096, EAGER = 16384, FETCHED = 256 * 1024 };
 
 struct mapped {
 	void *blocks[TEST_RANKS];
@@ -20,27 +19,32 @@ static uint64_t live_bytes(const struct player *player)
 	return stats.live;
 }
 
-static void open_play(struct play *play, const struct placement *at, uint64_t seed)
+static void open_play(struct play *play, const struct placement *at, uint64_t seed,
+		      uint64_t round_bytes)
 {
 	play_open(play, at, seed);
 	for (int r = 0; r < at->size; r++) {
-		play->players[r].unit->engine->fragment_bytes = FRAGMENT_BYTES;
-		play->players[r].unit->engine->completes_together = seed % 2;
+		struct engine *engine = play->players[r].unit->engine;
+		engine->fragment_bytes = round_bytes / ENGINE_FRAGMENTS_BETWEEN_HOSTS;
+		engine->completes_together = seed % 2;
 	}
 }
 
-/* The rank's buffers lie in memory that its peers have mapped. */
-static void move_to_arena(struct player *player, void **block)
+/* Some of the rank's buffers lie in memory that its peers have mapped; in place, all of them. */
+static void move_to_arena(struct play *play, struct player *player, void **block)
 {
 	struct call_buffers *buffers = &player->buffers;
 	struct op_call *call = &player->op.call;
 	uint64_t bytes = buffers->send_bytes + buffers->recv_bytes + 64;
-	uint64_t send = (uint64_t)(buffers->send - buffers->memory);
-	uint64_t recv = (uint64_t)(buffers->recv - buffers->memory);
+	uint64_t which = draw(play, 4);
+	if (which > 0 && buffers->send == buffers->recv)
+		which = 3;
 	MUST(memory_alloc(&player->unit->link->memory, bytes, block) == LS_OK);
 	memcpy(*block, buffers->memory, bytes);
-	buffers->send = (unsigned char *)*block + send;
-	buffers->recv = (unsigned char *)*block + recv;
+	if (which & 1)
+		buffers->send = (unsigned char *)*block + (buffers->send - buffers->memory);
+	if (which & 2)
+		buffers->recv = (unsigned char *)*block + (buffers->recv - buffers->memory);
 	call->send = buffer_host(call->send.address ? buffers->send : NULL, call->send.bytes);
 	call->recv = buffer_host(call->recv.address ? buffers->recv : NULL, call->recv.bytes);
 }
@@ -49,25 +53,23 @@ static void move_to_arena(struct player *player, void **block)
 static void begin_round(struct play *play, int rank, const struct call *call, struct mapped *mapped)
 {
 	struct player *player = &play->players[rank];
-	mapped->blocks[rank] = NULL;
 	call_open(call, rank, &player->op, &player->buffers);
-	if (draw(play, 2))
-		move_to_arena(player, &mapped->blocks[rank]);
+	move_to_arena(play, player, &mapped->blocks[rank]);
 	player->op.seq = ++player->unit->seq;
 	player->is_blocked = player->is_done = false;
 	uint64_t before = live_bytes(player);
 	engine_submit(player->unit->engine, &player->op, &player->unit->workspace);
-	/* Two slots of each buffer, and SCRATCH; but what is scaled is copied whole. */
-	if (player->op.rounds > 2 && call->reduce != LS_PREMUL_SUM)
-		assert_true(live_bytes(player) - before <= 3 * BLOCK_BYTES);
+	/* Two slots, and SCRATCH; but what is scaled is copied whole. */
+	uint64_t round_bytes = player->unit->engine->fragment_bytes * ENGINE_FRAGMENTS_BETWEEN_HOSTS;
+	if (player->op.rounds > 1 && call->reduce != LS_PREMUL_SUM)
+		assert_true(live_bytes(player) - before <= 4 * round_bytes);
 }
 
 static void free_mapped(struct play *play, struct mapped *mapped)
 {
 	for (int r = 0; r < play->at->size; r++)
-		if (mapped->blocks[r])
-			MUST(memory_free(&play->players[r].unit->link->memory, mapped->blocks[r],
-					 trace_caller_text) == LS_OK);
+		MUST(memory_free(&play->players[r].unit->link->memory, mapped->blocks[r],
+				 trace_caller_text) == LS_OK);
 }
 
 /* As step of the fixture, but one rank is slow, so that the others get as far ahead as they may. */
@@ -115,25 +117,39 @@ static void draw_allreduce(struct play *play, struct call *out)
 	out->salt = draw(play, 1 << 20);
 }
 
+/* How many of the calls were in rounds. */
+static int play_calls(const struct placement *at, uint64_t seed, uint64_t round_bytes, int count)
+{
+	int in_rounds = 0;
+	struct play *play = calloc(1, sizeof *play);
+	MUST(play);
+	open_play(play, at, seed, round_bytes);
+	for (int i = 0; i < count; i++) {
+		struct call call;
+		draw_allreduce(play, &call);
+		if (round_bytes == FETCHED) {
+			call.dtype = LS_FLOAT64;
+			call.count = 2 * FETCHED / sizeof(double) + 99;
+		}
+		run_rounds(play, &call);
+		in_rounds += play->players[0].op.rounds > 1;
+	}
+	close_hosts(play->hosts);
+	free(play);
+	return in_rounds;
+}
+
 static void ranks_with_any_memory_agree(void **state)
 {
 	(void)state;
-	int in_rails = 0;
-	for (int p = 0; p < PLACEMENTS; p++)
-		for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-			struct play *play = calloc(1, sizeof *play);
-			MUST(play);
-			open_play(play, &placements[p], seed);
-			for (int i = 0; i < CALLS; i++) {
-				struct call call;
-				draw_allreduce(play, &call);
-				run_rounds(play, &call);
-				in_rails += play->players[0].op.plan->plan.algorithm == PLAN_RAILS;
-			}
-			close_hosts(play->hosts);
-			free(play);
-		}
-	assert_true(in_rails >= 4 * SEEDS * CALLS); /* the placements in which ranks share a host */
+	int in_rounds = 0;
+	for (int p = 0; p < PLACEMENTS; p++) {
+		for (uint64_t seed = 1; seed <= 3; seed++)
+			in_rounds +=
+				play_calls(&placements[p], seed, seed % 2 ? AT_ONCE : EAGER, CALLS);
+		in_rounds += play_calls(&placements[p], 4, FETCHED, 1);
+	}
+	assert_int_equal(in_rounds, 4 * (3 * CALLS + 1)); /* where ranks share a host */
 }
 
 /* The group fails in any round: then nobody touches the buffers any more. */
@@ -146,7 +162,7 @@ static void a_failure_ends_any_round(void **state)
 		struct mapped mapped;
 		struct call call;
 		MUST(play);
-		open_play(play, &placements[seed % 2 ? 1 : 3], seed);
+		open_play(play, &placements[seed % 2 ? 1 : 3], seed, seed % 4 ? AT_ONCE : EAGER);
 		draw_allreduce(play, &call);
 		for (int r = 0; r < play->at->size; r++)
 			begin_round(play, r, &call, &mapped);

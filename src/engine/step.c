@@ -216,7 +216,8 @@ static enum op_progress open_reduction(struct engine *engine, struct op *op,
 		if (!out->to[i])
 			return op_fail(op, LS_INTERNAL, first + i);
 	}
-	/* Other ranks do not read what a rank reduces for itself, except in PLAN_PULL. Reading
+	/* Except in PLAN_PULL, other ranks do not read what a rank reduces for itself, or the rank
+	 * itself uses it first (PLAN_RAILS). Reading
 	 * through the system takes as long with any stores. */
 	bool shared = !(step->flags & PLAN_TO_SELF) || op->plan->plan.algorithm == PLAN_PULL;
 	out->stores = op->choice.stores;

@@ -18,7 +18,7 @@ unsigned char *engine_window_own(const struct op *op, enum plan_buffer buffer)
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
 	if (buffer == PLAN_OUTPUT && engine_fragment_shows_own(op))
-		return (unsigned char *)op->output_block + engine_fragment_slot(op, PLAN_OUTPUT);
+		return engine_fragment_output(op);
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
 }
 

@@ -48,8 +48,8 @@ static bool is_rather_read(const struct engine *engine, const struct op *op, uin
 	const struct plan_table_choice *choice = &op->choice;
 	if (engine->cma != SETTING_CMA_AUTO)
 		return engine->cma == SETTING_CMA_ALWAYS;
-	if (op->plan->always_in_rounds)
-		return false; /* decision 047 */
+	if (op->plan->always_in_rounds) /* decision 047 */
+		return choice->read_bytes > 0 && choice->is_given;
 	if (op->call.counts && bytes >= ENGINE_CMA_BYTES)
 		return true; /* it would be copied whole */
 	return choice->read_bytes > 0 && (choice->is_given || transport_reads_fast(engine->team));

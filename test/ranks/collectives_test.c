@@ -13,6 +13,7 @@ enum {
 	INLINE_BYTES = 4096, /* a payload up to this is published with the entry */
 	CHUNK_BYTES = 65536, /* longer ones are moved in pieces */
 	MEMORIES = 4,
+	LONG_BYTES = 36 << 20,
 };
 
 static uint64_t count_of(int c, size_t element_bytes, int size)
@@ -129,9 +130,30 @@ static void sweep(const struct runner_rank *self, const enum operation_kind *kin
 	sweep(self, (const enum operation_kind[]){__VA_ARGS__}, \
 	      sizeof((const enum operation_kind[]){__VA_ARGS__}) / sizeof(enum operation_kind))
 
+/* Between hosts a longer payload goes in rounds. */
+static void reduce_long(const struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	for (int i = 0; i < 3; i++) {
+		struct operation op = {.kind = OPERATION_ALLREDUCE,
+				       .dtype = LS_FLOAT32,
+				       .op = LS_SUM,
+				       .seed = (unsigned)i,
+				       .item_count = 1,
+				       .count = {LONG_BYTES / sizeof(float) + 77}};
+		op.place.in_place = i > 0;
+		op.place.plain_send = op.place.plain_recv = i < 2 || self->rank % 2;
+		operation_run(&op, self, group);
+	}
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
+
 void allreduce_shapes(struct runner_rank *self)
 {
 	SWEEP(self, OPERATION_ALLREDUCE, OPERATION_ALLREDUCE_MANY);
+	if (runner_is_on_hosts && self->size == 3)
+		reduce_long(self);
 }
 
 void reduce_shapes(struct runner_rank *self)
