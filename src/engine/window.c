@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where an operation's buffers are, and how peers access them. Memory of ls_alloc is shown to peers
- * directly. For plans that only access windows, a plain buffer is shown in fragments (fragment.c),
- * or by its address if peers only read it, can read it, and the choice says so; a short one that
- * peers only read is copied beside the entry. Otherwise the buffer is copied into a block of the
- * arena first, and its result is copied back. */
+ * directly. For plans that only access windows, and for PLAN_RAILS, a plain buffer is shown in
+ * fragments (fragment.c), or by its address if peers only read it, can read it, and the choice says
+ * so; a short one that peers only read is copied beside the entry. Otherwise the buffer is copied
+ * into a block of the arena first, and its result is copied back. */
 #include <string.h>
 
 #include "kernel/kernel.h"

@@ -115,6 +115,18 @@ static uint64_t live_bytes(const struct unit *unit)
 	return stats.live;
 }
 
+/* The receiver has the whole message; then both operations end. */
+static void finish(struct unit *source, struct message *send, struct unit *owner,
+		   struct message *receive)
+{
+	assert_memory_equal(receive->data, send->data, sizeof send->data);
+	assert_true(has_ended(owner, receive));
+	sweep(source);
+	assert_true(has_ended(source, send));
+	free(receive);
+	free(send);
+}
+
 /* What the sender copies ahead changes the buffer of the send afterwards: so a receiver that takes
  * the copy gets the old content. */
 static void spoil(struct message *send, uint64_t piece)
@@ -152,13 +164,8 @@ static void test_copies_ahead(void **state)
 	spoil(send, PIECES - 1);
 	assert_false(sweep(owner));
 	spoil(send, PIECES - 1);
-	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_true(has_ended(owner, receive));
-	sweep(source);
-	assert_true(has_ended(source, send));
+	finish(source, send, owner, receive);
 	assert_int_equal(live_bytes(source), 0);
-	free(receive);
-	free(send);
 }
 
 /* A place is filled again only when the receiver has copied what was there; the sender waits until
@@ -206,12 +213,7 @@ static void test_sender_does_nothing(void **state)
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *send = send_long(source, 1), *receive = receive_long(owner, 1);
 	assert_false(sweep(owner));
-	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_true(has_ended(owner, receive));
-	sweep(source);
-	assert_true(has_ended(source, send));
-	free(receive);
-	free(send);
+	finish(source, send, owner, receive);
 }
 
 /* A receive polls for help in vain a few times only, then reads; and waits again once it has got
@@ -232,12 +234,7 @@ static void test_patience(void **state)
 		assert_int_equal(copied(receive), MAIL_PLACES);
 	}
 	assert_false(sweep(owner));
-	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_true(has_ended(owner, receive));
-	sweep(source);
-	assert_true(has_ended(source, send));
-	free(receive);
-	free(send);
+	finish(source, send, owner, receive);
 }
 
 /* A rank that copies pieces for its peer knows that the peer makes progress: so it polls longer for
@@ -363,14 +360,9 @@ static void test_arena_is_full(void **state)
 	assert_null(send->op.input_block);
 	assert_int_equal(send->op.status, LS_OK);
 	assert_false(sweep(owner));
-	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_true(has_ended(owner, receive));
-	sweep(source);
-	assert_true(has_ended(source, send));
+	finish(source, send, owner, receive);
 	while (count > 0)
 		assert_int_equal(memory_free(&source->link->memory, blocks[--count], NULL), LS_OK);
-	free(receive);
-	free(send);
 }
 
 /* A receiver that looks for pieces of a message takes none that were copied for an earlier use of
@@ -392,12 +384,7 @@ static void test_old_places(void **state)
 		assert_true(i != 2 || block == send->op.input_block);
 		block = i == 1 ? block : send->op.input_block;
 		assert_false(sweep(owner));
-		assert_memory_equal(receive->data, send->data, sizeof send->data);
-		assert_true(has_ended(owner, receive));
-		sweep(source);
-		assert_true(has_ended(source, send));
-		free(receive);
-		free(send);
+		finish(source, send, owner, receive);
 	}
 }
 
@@ -440,12 +427,7 @@ static void test_not_with_other_settings(void **state)
 	assert_false(receive->op.p2p.asked);
 	sweep(source);
 	sweep(owner);
-	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_true(has_ended(owner, receive));
-	sweep(source);
-	assert_true(has_ended(source, send));
-	free(receive);
-	free(send);
+	finish(source, send, owner, receive);
 }
 
 /* So does a message to oneself. */
