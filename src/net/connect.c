@@ -99,6 +99,7 @@ void net_stop_listening(struct net *net)
 {
 	if (!net->listener)
 		return;
+	net_forget_accepted(net);
 	for (int q = 0; q < net->link.size; q++)
 		if (net->peers[q].request)
 			net->ucx->ucp_listener_reject(net->listener, net->peers[q].request);

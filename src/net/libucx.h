@@ -4,6 +4,7 @@
 #define NET_LIBUCX_H
 
 #include <ucp/api/ucp.h>
+#include <ucs/async/async_fwd.h>
 
 /* The functions that are used of libucp, and of libucs, which comes with it. */
 #define NET_LIBRARY_CALLS(CALL)              \
@@ -31,6 +32,7 @@
 	CALL(ucp_worker_progress)            \
 	CALL(ucp_worker_release_address)     \
 	CALL(ucp_worker_set_am_recv_handler) \
+	CALL(ucs_async_remove_handler)       \
 	CALL(ucs_status_string)
 
 struct net_library {

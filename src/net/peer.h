@@ -232,6 +232,9 @@ void net_release_sockets(struct net *net);
 /* Find where UCX's TCP listens: call the first before the worker is made, and the second after. */
 void net_note_listeners(struct net *net);
 void net_find_listener(struct net *net);
+/* Call before the listener is destroyed: UCX's thread then does nothing more with the listener's
+ * socket, nor with connections that it has accepted and no peer uses. */
+void net_forget_accepted(struct net *net);
 /* Call once all peers are connected. After it nobody can connect to UCX's TCP any more. What
  * strangers send that have connected before, and said nothing, does not arrive. Touches no other
  * sockets. */

@@ -66,14 +66,21 @@ static void guard(struct net *net, int fd)
 		net->marks[net->mark_count++] = mark;
 }
 
+/* The most that Linux gives a process, if nobody has raised that (fs.nr_open). */
+enum { DESCRIPTORS_MAX = 1 << 20 };
+
 static void each_descriptor(struct net *net, void (*act)(struct net *net, int fd))
 {
 	DIR *descriptors = opendir("/proc/self/fd");
-	for (const struct dirent *entry; descriptors && (entry = readdir(descriptors));)
+	if (!descriptors) { /* there may be no descriptor left for it */
+		for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
+			act(net, fd);
+		return;
+	}
+	for (const struct dirent *entry; (entry = readdir(descriptors));)
 		if (entry->d_name[0] != '.')
 			act(net, (int)strtol(entry->d_name, NULL, 10));
-	if (descriptors)
-		closedir(descriptors);
+	closedir(descriptors);
 }
 
 void net_guard_sockets(struct net *net)
@@ -174,6 +181,42 @@ static bool is_strange(const struct net *net, int fd)
 	       getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
 	       bytes >= offsetof(struct tcp_info, tcpi_bytes_received) + 8 &&
 	       info.tcpi_bytes_received < GREETING_BYTES;
+}
+
+/* When UCX frees a listener, it leaves alone the connections that the listener has accepted. The
+ * first bytes that come over one of them make UCX's thread call the freed listener. So the thread
+ * has to forget these sockets first, and before them the listener's, which accepts more. A call of
+ * UCX's thread that goes on ends before ucs_async_remove_handler returns. */
+
+/* Whether ranks connect to this socket, or (accepted) it is the end of such a connection here. */
+static bool is_of_listener(const struct net *net, int fd, bool accepted)
+{
+	union end here;
+	int listens = 0;
+	socklen_t here_bytes = sizeof here, bytes = sizeof listens;
+	memset(&here, 0, sizeof here);
+	return getsockname(fd, &here.any, &here_bytes) == 0 && is_at(&here, &net->address) &&
+	       getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 &&
+	       !listens == accepted;
+}
+
+static void forget_listener(struct net *net, int fd)
+{
+	if (is_of_listener(net, fd, false))
+		(void)net->ucx->ucs_async_remove_handler(fd, true);
+}
+
+/* The connections of peers that are connected are needed. */
+static void forget_accepted(struct net *net, int fd)
+{
+	if (is_of_listener(net, fd, true) && (!net->is_connected || is_strange(net, fd)))
+		(void)net->ucx->ucs_async_remove_handler(fd, true);
+}
+
+void net_forget_accepted(struct net *net)
+{
+	each_descriptor(net, forget_listener);
+	each_descriptor(net, forget_accepted);
 }
 
 static void deafen(struct net *net, int fd)
