@@ -347,9 +347,11 @@ static ls_status map_and_go(struct root *root)
 	ls_status status = transport_peer_open_own(root->transport, root->exchange->arena_fd,
 						   root->exchange->trace_fd);
 	for (int place = 1; status == LS_OK && place < root->ranks.count; place++) {
-		root->culprit = root->ranks.rank[place];
-		status = transport_peer_open(root->transport, root->culprit,
-					     root->members[place].fds);
+		int rank = root->ranks.rank[place];
+		status = transport_peer_open(root->transport, rank, root->members[place].fds);
+		/* Of a lack of memory here the root is the culprit, as `culprit` says at first. */
+		if (status != LS_OK && status != LS_OUT_OF_MEMORY)
+			root->culprit = rank;
 	}
 	if (status != LS_OK)
 		return status;
