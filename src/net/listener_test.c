@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The end of UCX's listener while somebody has connected to it and said nothing: UCX's thread then
- * must not listen to that connection any more, or it would call the freed listener. */
+ * must not listen to that connection any more, or it would call the freed listener. And the end of
+ * a listener that UCX has closed by itself. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -161,12 +162,44 @@ static void when_all_are_connected(void **unused)
 	close(stranger);
 }
 
+/* UCX's TCP finds no descriptor for a connection, and closes its socket. The same process can open a
+ * link again nevertheless. */
+static void after_a_failed_accept(void **unused)
+{
+	struct rlimit before, none;
+	(void)unused;
+	struct link *link = open_rank(1);
+	const struct net *net = net_of(link);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), listener = net->ports.tcp_fd;
+	const struct sockaddr_in address = {.sin_family = AF_INET,
+					    .sin_port = net->ports.tcp,
+					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	assert_int_equal(port_of(listener, getsockname), address.sin_port);
+	assert_true(has_handler(listener));
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(
+		connect(fd, (const struct sockaddr *)(const void *)&address, sizeof address), 0);
+	uint64_t deadline_ns = clock_deadline_ns(RANK_LIMIT_MS);
+	while (port_of(listener, getsockname) == address.sin_port)
+		assert_true(clock_now_ns() < deadline_ns);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	link->ops->close(link);
+	assert_false(has_handler(listener));
+	close(fd);
+	link = open_rank(1);
+	link->ops->close(link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(before_all_are_connected),
 		cmocka_unit_test(without_descriptors),
 		cmocka_unit_test(when_all_are_connected),
+		cmocka_unit_test(after_a_failed_accept),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,7 @@ static struct net *new_net(const struct net_options *options)
 static void free_net(struct net *net)
 {
 	net_stop_listening(net);
+	net_forget_listener(net);
 	if (net->worker)
 		net->ucx->ucp_worker_destroy(net->worker);
 	if (net->context)

@@ -146,6 +146,7 @@ static void find_port(struct net *net, int fd)
 		return;
 	net->ports.found++;
 	net->ports.tcp = port;
+	net->ports.tcp_fd = fd;
 }
 
 void net_find_listener(struct net *net)
@@ -217,6 +218,15 @@ void net_forget_accepted(struct net *net)
 {
 	each_descriptor(net, forget_listener);
 	each_descriptor(net, forget_accepted);
+}
+
+/* When UCX's TCP cannot accept a connection, for want of a descriptor for example, UCX closes the
+ * listening socket. But UCX's thread still knows that descriptor: it would not end with the worker,
+ * and no later worker could use a socket with the same number. */
+void net_forget_listener(struct net *net)
+{
+	if (net->ports.tcp && port_of_listener(net, net->ports.tcp_fd) != net->ports.tcp)
+		(void)net->ucx->ucs_async_remove_handler(net->ports.tcp_fd, true);
 }
 
 static void deafen(struct net *net, int fd)
