@@ -14,6 +14,7 @@
 
 #include "base/messages.h"
 #include "base/open_limit.h"
+#include "base/wait.h"
 #include "net/peer.h"
 
 enum { SHARED_BYTES = 16 << 20 }; /* more than UCX needs for a rank */
@@ -268,6 +269,24 @@ static uint32_t find_new_thread(const uint32_t *before, int count)
 	return news == 1 ? found : 0;
 }
 
+static void *end_at_once(void *unused)
+{
+	return unused;
+}
+
+/* If UCX cannot start its thread, an assertion of UCX ends the process. */
+static ls_status check_thread(void)
+{
+	pthread_t thread;
+	int error = pthread_create(&thread, NULL, end_at_once, NULL);
+	if (error) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+		return LS_OUT_OF_MEMORY;
+	}
+	wait_join(thread);
+	return LS_OK;
+}
+
 /* ---- life ---- */
 
 static struct net *new_net(const struct net_options *options)
@@ -330,6 +349,9 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 	const struct net_library *ucx = net_library_get();
 	if (!ucx)
 		return LS_UNSUPPORTED;
+	status = check_thread();
+	if (status != LS_OK)
+		return status;
 	struct net *net = new_net(options);
 	if (!net) {
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, options->size);
