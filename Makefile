@@ -64,7 +64,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, minutes of these under each sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 300 pauses, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, minutes of these under each sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, every system call of an opening that fails or at which the rank ends, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 300 pauses, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@for model in test/model/*.pml; do test/model/spin.sh "$$model" || exit 1; done
@@ -83,6 +83,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --cases 10000 || [ $$? = 77 ]
 	@$(BUILD)/test/ranks/ranks_runner --hosts 3 --cases 10000 || [ $$? = 77 ]
 	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --checked || [ $$? = 77 ]
+	@python3 test/net/refused_test.py $(BUILD)/test/net/refused_rank --all || [ $$? = 77 ]
 	@test/reliability.py verdicts python3 test/net/verdicts_test.py $(BUILD)/test/net/verdicts_rank --times 50
 	@test/reliability.py loss python3 test/net/loss_test.py $(BUILD)/test/net/loss_rank 3600 --busy
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \

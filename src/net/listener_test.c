@@ -162,8 +162,8 @@ static void when_all_are_connected(void **unused)
 	close(stranger);
 }
 
-/* UCX's TCP finds no descriptor for a connection, and closes its socket. The same process can open a
- * link again nevertheless. */
+/* UCX's TCP finds no descriptor for a connection, and closes its socket. The same process can open
+ * a link again nevertheless. */
 static void after_a_failed_accept(void **unused)
 {
 	struct rlimit before, none;

@@ -126,6 +126,10 @@ static void configure_ucx(const struct net *net, const struct net_address *host,
 	 * puts of TCP, when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. The
 	 * other is messages whose bytes UCX does not copy, when their peer is cut off: uct_iface.h,
 	 * comp->count > 0. */
+	/* UCX must not connect in calls that block. They would hold up this rank for minutes if the
+	 * peer's host has just gone. And if the peer breaks such a connection and refuses the next
+	 * one, UCX 1.13 ends the process by an assertion (tcp_ep.c, uct_tcp_ep_destroy_progress).
+	 */
 	/* UCX's TCP makes a system call for each segment that it sends, of 8 KiB by default. 32 KiB
 	 * with all headers fit into segments of these sizes. Longer segments are no faster, because
 	 * they leave the processor's caches. No segment may be longer than a peer takes, so these
@@ -136,6 +140,8 @@ static void configure_ucx(const struct net *net, const struct net_address *host,
 				     {"KEEPIDLE", "inf"},
 				     {"TCP_AF_PRIO", family},
 				     {"AF_PRIO", family},
+				     {"TCP_CONN_NB", "y"},
+				     {"CONN_NB", "y"},
 				     {"TCP_PUT_ENABLE", "n"},
 				     {"PUT_ENABLE", "n"},
 				     {"TCP_TX_SEG_SIZE", "36k"},

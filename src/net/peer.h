@@ -128,7 +128,7 @@ struct net_peer {
 struct net_ports {
 	uint64_t old[(UINT16_MAX + 1) / 64]; /* before the worker was made, a bit for each port */
 	uint16_t tcp;                        /* UCX's TCP, for its data; 0: not known */
-	int tcp_fd;                          /* its socket, until UCX closes it */
+	int tcp_fd;                          /* its socket; UCX may have closed it */
 	int found;                           /* ports that may be this one */
 	/* While it is sought: the worker's address, in which the port is somewhere. */
 	const unsigned char *worker;
@@ -236,8 +236,8 @@ void net_find_listener(struct net *net);
 /* Call before the listener is destroyed: UCX's thread then does nothing more with the listener's
  * socket, nor with connections that it has accepted and no peer uses. */
 void net_forget_accepted(struct net *net);
-/* Call before the worker is destroyed: UCX's thread then does nothing more with UCX's TCP listener if
- * UCX has closed that. */
+/* Call before the worker is destroyed: UCX's thread then accepts no connection to UCX's TCP any
+ * more, and forgets its socket. */
 void net_forget_listener(struct net *net);
 /* Call once all peers are connected. After it nobody can connect to UCX's TCP any more. What
  * strangers send that have connected before, and said nothing, does not arrive. Touches no other

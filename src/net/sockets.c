@@ -225,7 +225,7 @@ void net_forget_accepted(struct net *net)
  * and no later worker could use a socket with the same number. */
 void net_forget_listener(struct net *net)
 {
-	if (net->ports.tcp && port_of_listener(net, net->ports.tcp_fd) != net->ports.tcp)
+	if (net->ports.tcp)
 		(void)net->ucx->ucs_async_remove_handler(net->ports.tcp_fd, true);
 }
 
