@@ -221,7 +221,7 @@ static ls_status client_table(struct client *client, const struct transport_hand
 			continue;
 		}
 		status = transport_peer_open(transport, rank, here);
-		/* Without memory no rank's memory can be mapped here, whatever that rank has sent. */
+		/* Without memory nothing can be mapped here, whatever that rank has sent. */
 		if (status != LS_OK && status != LS_OUT_OF_MEMORY)
 			client->culprit = rank;
 	}

@@ -16,7 +16,8 @@
 
 enum { RANKS = 3 };
 
-static int poor; /* this rank can map only its own memory */
+static int poor;       /* this rank can map only its own memory */
+static int first_here; /* the ranks from this one on are on one host */
 static _Thread_local bool maps_nothing_more;
 static _Thread_local int maps_left;
 
@@ -32,34 +33,46 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 
 static void *connect_thread(void *argument)
 {
-	const struct test_rank *rank = argument;
+	struct test_rank *rank = argument;
+	const struct test_job *job = rank->job;
+	struct transport_exchange exchange = {
+		.address = job->address,
+		.listen_fd = rank->transport.rank == first_here ? job->listen_fd : -1,
+		.arena_fd = rank->memory.fd,
+		.trace_fd = rank->trace_fd,
+		.waiter = &rank->waiter,
+		.deadline_ns = job->deadline_ns};
+	for (int r = first_here; r < RANKS; r++)
+		ranks_add(&exchange.here, r);
 	maps_nothing_more = rank->transport.rank == poor;
 	maps_left = 1; /* its own arena */
-	return test_job_connect_thread(argument);
+	rank->status = transport_connect(&rank->transport, &exchange);
+	wait_thread_leave(&rank->waiter);
+	return NULL;
 }
 
 static void assert_blamed(int rank)
 {
 	struct capture capture;
 	char blamed[32];
-	struct test_job *job = test_job_new(RANKS, TEST_JOB_LIMIT_MS);
+	struct test_job *job = test_job_new_of(RANKS, TEST_JOB_LIMIT_MS, first_here > 0);
 	int times = 0;
 	poor = rank;
 	snprintf(blamed, sizeof blamed, "because of rank %d", rank);
 	capture_begin(&capture);
-	for (int r = 0; r < RANKS; r++)
+	for (int r = first_here; r < RANKS; r++)
 		assert_int_equal(
 			pthread_create(&job->ranks[r].thread, NULL, connect_thread, &job->ranks[r]),
 			0);
-	for (int r = 0; r < RANKS; r++)
+	for (int r = first_here; r < RANKS; r++)
 		wait_join(job->ranks[r].thread);
 	const char *text = capture_end(&capture);
-	for (int r = 0; r < RANKS; r++)
+	for (int r = first_here; r < RANKS; r++)
 		assert_int_equal(job->ranks[r].status, LS_OUT_OF_MEMORY);
 	assert_non_null(strstr(text, "Cannot allocate memory"));
 	for (const char *at = text; (at = strstr(at, "because of rank ")); at++, times++)
 		assert_memory_equal(at, blamed, strlen(blamed));
-	assert_int_equal(times, RANKS - 1);
+	assert_int_equal(times, RANKS - first_here - 1);
 	test_job_close(job);
 }
 
@@ -76,11 +89,21 @@ static void test_others(void **state)
 		assert_blamed(rank);
 }
 
+/* Where rank 0 is on another host. */
+static void test_root_of_another_host(void **state)
+{
+	(void)state;
+	first_here = 1;
+	for (int rank = 1; rank < RANKS; rank++)
+		assert_blamed(rank);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_root),
 		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_root_of_another_host),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

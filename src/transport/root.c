@@ -412,6 +412,7 @@ static void root_init(struct root *root, struct transport *transport,
 		.exchange = exchange,
 		.deadline_ns = verdict_deadline(exchange->deadline_ns),
 		.ranks = transport_handshake_ranks(transport, exchange),
+		.culprit = transport->rank,
 	};
 	root->acceptor = (struct transport_acceptor){.exchange = exchange, .ranks = &root->ranks};
 	root->chunks = (root->ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
@@ -444,7 +445,6 @@ void transport_root_decline(struct transport *transport, const struct transport_
 {
 	struct root root;
 	root_init(&root, transport, exchange);
-	root.culprit = transport->rank;
 	say_farewell(&root, status);
 	root_fini(&root);
 }
