@@ -2,6 +2,7 @@
  * Messages of more bytes than 32 bits can count. */
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests.h"
 
@@ -79,5 +80,50 @@ void huge_messages(struct runner_rank *self)
 		}
 		munmap(memory, bytes + 1);
 	}
+	ls_group_close(group);
+}
+
+/* ---- in little memory ---- */
+
+enum { PIECE_BYTES = 16 << 20 };
+#define TWO_GIGABYTES (UINT64_C(1) << 31)
+
+/* The same memory again and again. */
+static signed char *map_pieces(uint64_t count)
+{
+	int fd = memfd_create("piece", MFD_CLOEXEC);
+	CHECK(fd >= 0 && ftruncate(fd, PIECE_BYTES) == 0);
+	signed char *all = mmap(NULL, count * PIECE_BYTES, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(all != MAP_FAILED);
+	for (uint64_t i = 0; i < count; i++)
+		CHECK(mmap(all + i * PIECE_BYTES, PIECE_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED);
+	close(fd);
+	return all;
+}
+
+/* Of as many bytes as no signed number of 32 bits can count. What came last is seen at the target:
+ * the five bytes from 2 GiB on in front, and behind them the rest of the piece before. */
+void a_message_of_two_gigabytes(struct runner_rank *self)
+{
+	enum { MORE = 5 };
+	const uint64_t count = TWO_GIGABYTES / PIECE_BYTES + 1, bytes = TWO_GIGABYTES + MORE;
+	struct ls_call_options patient = {.size = sizeof patient, .timeout_ms = RUNNER_TIMEOUT_MS};
+	ls_group *group = runner_open(self);
+	signed char *memory = map_pieces(count);
+	OK(ls_barrier(group, NULL)); /* as above */
+	if (self->rank == 0) {
+		memset(memory, 1, PIECE_BYTES);
+		CHECK(mmap(memory + TWO_GIGABYTES, PIECE_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+		memset(memory + TWO_GIGABYTES, 2, MORE);
+		OK(ls_send(group, memory, bytes, LS_INT8, 1, &patient));
+	} else {
+		OK(ls_recv(group, memory, bytes, LS_INT8, 0, &patient));
+		for (int i = 0; i < PIECE_BYTES; i++)
+			CHECK_THAT(memory[i] == (i < MORE ? 2 : 1), "byte %d is %d", i, memory[i]);
+	}
+	munmap(memory, count * PIECE_BYTES);
 	ls_group_close(group);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A message of a group that was aborted, whose peer is in the middle of copying it and does not go
  * on: no call of another group waits for that peer. */
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common.h"
@@ -183,6 +185,79 @@ static bool send_in_callback(struct runner_rank *self, ls_group *pair, ls_group 
 	return are_enough();
 }
 
+/* Of all threads of this process. */
+static double processor_s(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+enum {
+	LINGERS_MS = 100,              /* less than a peer has before it loses its access */
+	PROMPT_S = 5 * RUNNER_PATIENCE /* more than that, and less than any time limit */
+};
+
+/* True: what began then has taken so long that it was a wait; no thread has spun for it, not even
+ * if there are several times as many threads as processors. */
+static bool has_slept(double begin_s, double begin_processor_s)
+{
+	double took_s = now_s() - begin_s, used_s = processor_s() - begin_processor_s;
+	CHECK_THAT(took_s < PROMPT_S, "it took %.3f s", took_s);
+	if (took_s < LINGERS_MS * 1e-3)
+		return false;
+	CHECK_THAT(used_s < took_s / 8, "of %.3f s it used the processor for %.3f s", took_s,
+		   used_s);
+	return true;
+}
+
+static bool close_asleep(struct runner_rank *self, ls_group *pair, ls_group *other,
+			 unsigned char *buffer)
+{
+	ls_request *op = abort_inside(self, pair, buffer, NULL);
+	bool passes = ls_test(op) == LS_PENDING;
+	ls_request_free(op);
+	double begin_s = now_s(), begin_processor_s = processor_s();
+	ls_group_close(pair);
+	passes = has_slept(begin_s, begin_processor_s) && passes;
+	go_there_and_back(other);
+	return passes;
+}
+
+struct left {
+	sem_t over;
+	ls_status status;
+};
+
+static void note_end(void *data, ls_status status)
+{
+	struct left *left = data;
+	left->status = status;
+	CHECK(sem_post(&left->over) == 0);
+}
+
+/* No thread of the program is in a call while the message lingers: the progress thread ends it. */
+static bool leave_alone(struct runner_rank *self, ls_group *pair, ls_group *other,
+			unsigned char *buffer)
+{
+	struct left left = {.status = LS_PENDING};
+	struct ls_call_options options = {
+		.size = sizeof options, .callback = note_end, .callback_data = &left};
+	CHECK(sem_init(&left.over, 0, 0) == 0);
+	ls_request *op = abort_inside(self, pair, buffer, &options);
+	bool passes = ls_test(op) == LS_PENDING;
+	ls_request_free(op);
+	double begin_s = now_s(), begin_processor_s = processor_s();
+	while (sem_wait(&left.over) != 0)
+		;
+	passes = has_slept(begin_s, begin_processor_s) && passes;
+	CHECK_THAT(left.status == LS_ABORTED || (left.status == LS_OK && !passes), "%s",
+		   ls_status_name(left.status));
+	go_there_and_back(other);
+	ls_group_close(pair);
+	return passes;
+}
+
 static ls_group *make(ls_group *world, const int *ranks)
 {
 	ls_group *group;
@@ -243,4 +318,14 @@ void a_send_behind_it_is_no_deadlock(struct runner_rank *self)
 void its_callback_is_no_deadlock(struct runner_rank *self)
 {
 	pass_some_time(self, send_in_callback, 1);
+}
+
+void a_close_that_waits_takes_no_time(struct runner_rank *self)
+{
+	pass_some_time(self, close_asleep, 1);
+}
+
+void a_message_that_is_left_alone_ends(struct runner_rank *self)
+{
+	pass_some_time(self, leave_alone, 1);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Every test of several ranks. A new one needs its function, its name in tests.h, a line here.
- * Those of groups that their members make are in table_members.def. */
+ * Those of closing are in table_close.def, those of groups that their members make in
+ * table_members.def. */
 #include "table.h"
 #include "tests.h"
 
@@ -12,11 +13,6 @@ const struct runner_test runner_tests[] = {
 	TEST(runner_one_rank_hangs, R(3), .ends = RUNNER_HANG, .limit_ms = 200),
 	TEST(runner_nobody_dies, R(2), .ends = RUNNER_FAIL, .killed = 2, PROCESSES),
 	TEST(timelines_show_all_ranks, R(3)),
-	TEST(open_and_close, ALL),
-	TEST(open_and_close_leaves_nothing, R(1) | R(3), PROCESSES),
-	TEST(threads_that_close_one_group, R(1) | R(2), PROCESSES),
-	TEST(closed_descriptors_harm_no_file, R(2), PROCESSES),
-	TEST(a_helper_beside_the_close, R(2), PROCESSES, WITH("PATIENCE_MS=100")),
 	TEST(alloc_and_free, R(1) | R(2)),
 	TEST(wrong_arguments, R(1) | R(2)),
 	TEST(wrong_collectives, R(1) | R(2) | R(3)),
@@ -141,9 +137,6 @@ const struct runner_test runner_tests[] = {
 	SETTING(in_series_any_goes_on, "one_at_a_time", SERIAL_AND_EARLY, R(3)),
 	TEST(in_series_before_collectives, R(2), WITH("P2P=serial LOCKSTEP_LOOK_MS=10")),
 	SETTING(messages_go_on_by_themselves, "one_at_a_time", "P2P=serial", R(2)),
-	SETTING(an_abort_ends_all_sends, "one_at_a_time", "P2P=serial", R(2)),
-	SETTING(an_abort_ends_all_receives, "one_at_a_time", "P2P=serial", R(2)),
-	SETTING(closed_with_messages, "one_at_a_time", "P2P=serial", R(2), PROCESSES),
 	SETTING(short_ones_keep_the_order, "room_for_one", "MESSAGES=1", R(2)),
 	TEST(short_blocks_change_hands, R(2)),
 	TEST(empty_blocks_change_hands, R(2)),
@@ -201,7 +194,6 @@ const struct runner_test runner_tests[] = {
 	TEST(short_handles_dropped_are_told, R(1), PROCESSES),
 	TEST(short_handles_left_are_counted, R(1), PROCESSES),
 	TEST(wrong_arguments_are_told, R(2), PROCESSES),
-	TEST(closed_with_a_collective, R(2), PROCESSES),
 	TEST(wrong_calls_are_found, R(1), PROCESSES),
 	TEST(freed_handles_are_found, R(1), PROCESSES),
 	TEST(callbacks_do_not_wait, R(1) | R(2), PROCESSES),
@@ -222,6 +214,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(a_batch_of_which_one_part_never_ends, "looked_for_early", "LOOK_MS=10", R(3)),
 	SETTING(any_of_a_collective_and_a_message, "looked_for_early", "LOOK_MS=10", R(3)),
 	TEST(huge_messages, R(2), .nightly = true),
+	TEST(a_message_of_two_gigabytes, R(2), PROCESSES, LONG_LIMIT),
 	/* A look would read the memory of all ranks. */
 	SETTING(pairs_need_nothing, "unlooked", NO_LOOK " LOCKSTEP_CMA=always", R(6), PROCESSES),
 	TEST(random_program, ALL, .random = true),
@@ -264,10 +257,6 @@ const struct runner_test runner_tests[] = {
 	TEST(a_wait_in_short_turns_is_looked_at, R(2), PROCESSES, WITH("PATIENCE_MS=300")),
 	TEST(groups_that_wait_for_the_progress_thread, R(2)),
 	TEST(failures_do_not_wait_for_each_other, R(3), PROCESSES),
-	TEST(an_aborted_message_holds_up_no_other_group, R(3), PROCESSES, LONG_LIMIT),
-	TEST(a_close_with_such_a_message_holds_up_none, R(3), PROCESSES, LONG_LIMIT),
-	SETTING(a_send_behind_it_is_no_deadlock, "serial", "P2P=serial", R(3), PROCESSES, LONG_LIMIT),
-	TEST(its_callback_is_no_deadlock, R(3), PROCESSES, LONG_LIMIT),
 	TEST(a_lane_is_shown_once_there_is_a_slot, R(2), PROCESSES),
 	TEST(deadlock_of_callbacks, R(2), PROCESSES),
 	TEST(a_failure_without_another_thread, R(2), PROCESSES),
@@ -480,6 +469,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_wait_that_gives_up_is_no_time_out, R(2)),
 	TEST(timeout_of_a_probe, R(2)),
 	TEST(a_signal_ends_a_wait, R(2) | R(3)),
+#include "table_close.def"
 #include "table_members.def"
 	TEST(a_change_of_group_ends_no_thread, R(2) | R(3)),
 	TEST(signals_end_no_wait, R(2)),
@@ -491,10 +481,6 @@ const struct runner_test runner_tests[] = {
 	TEST(resumable_calls_are_many, R(1), PROCESSES),
 	TEST(a_resumed_deadlock_is_proved, R(2)),
 	TEST(a_resumed_collective_is_proved, R(2)),
-	TEST(closed_with_messages, R(2) | R(3), PROCESSES),
-	TEST(closed_after_a_send_was_received, R(2), PROCESSES),
-	TEST(an_abort_ends_all_sends, R(2) | R(3)),
-	TEST(an_abort_ends_all_receives, R(2) | R(3)),
 	TEST(a_forked_child_has_no_messages, R(2), PROCESSES),
 };
 const size_t runner_test_count = sizeof runner_tests / sizeof *runner_tests;

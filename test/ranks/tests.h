@@ -77,7 +77,7 @@ runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_t
 /* buffered_rings_test.c */
 runner_function rings_are_told, waited_sends_are_told, rings_in_order_are_not_told;
 /* huge_test.c */
-runner_function huge_messages;
+runner_function huge_messages, a_message_of_two_gigabytes;
 /* lanes_test.c */
 runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_handles,
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
@@ -117,6 +117,8 @@ runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	a_wait_that_gives_up_is_no_time_out, timeout_of_a_probe, a_signal_ends_a_wait,
 	closed_with_messages, closed_after_a_send_was_received, an_abort_ends_all_sends,
 	an_abort_ends_all_receives, a_forked_child_has_no_messages;
+/* close_test.c */
+runner_function two_threads_close_two_groups, closed_before_a_message_is_over;
 /* report_test.c */
 runner_function short_handles_dropped_are_told, short_handles_left_are_counted,
 	wrong_arguments_are_told, closed_with_a_collective, wrong_calls_are_found,
@@ -200,6 +202,7 @@ runner_function a_rank_has_one_progress_thread, deadlock_of_threads_in_one_group
 	groups_that_wait_for_the_progress_thread, failures_do_not_wait_for_each_other,
 	an_aborted_message_holds_up_no_other_group, a_close_with_such_a_message_holds_up_none,
 	a_send_behind_it_is_no_deadlock, its_callback_is_no_deadlock,
+	a_close_that_waits_takes_no_time, a_message_that_is_left_alone_ends,
 	a_lane_is_shown_once_there_is_a_slot, deadlock_of_callbacks,
 	a_failure_without_another_thread, a_callback_frees_the_handle;
 /* proof_test.c */
