@@ -68,6 +68,8 @@ static bool fails(const char *call)
 		exit(3);
 	if (fault_how < 0)
 		kill(getpid(), -fault_how);
+	while (fault_how < 0) /* another thread gets the signal */
+		sched_yield();
 	errno = fault_how;
 	return true;
 }
@@ -118,9 +120,20 @@ REFUSED(int, setsockopt, -1, (int fd, int level, int name, const void *value, so
 	(fd, level, name, value, bytes))
 REFUSED(int, getsockopt, -1, (int fd, int level, int name, void *value, socklen_t *bytes),
 	(fd, level, name, value, bytes))
-REFUSED(ssize_t, sendmsg, -1, (int fd, const struct msghdr *message, int flags),
-	(fd, message, flags))
-REFUSED(ssize_t, recvmsg, -1, (int fd, struct msghdr *message, int flags), (fd, message, flags))
+/* A connection that is reset is gone for later calls, too. */
+#define RESET(name, message_type)                                        \
+	ssize_t name(int fd, message_type *message, int flags)           \
+	{                                                                \
+		ssize_t (*real)(int, message_type *, int) =              \
+			(__typeof__(real))dlsym(RTLD_NEXT, #name);       \
+		if (!fails(#name))                                       \
+			return real(fd, message, flags);                 \
+		if (errno == ECONNRESET && shutdown(fd, SHUT_RDWR) != 0) \
+			errno = ECONNRESET;                              \
+		return -1;                                               \
+	}
+RESET(sendmsg, const struct msghdr)
+RESET(recvmsg, struct msghdr)
 REFUSED(ssize_t, send, -1, (int fd, const void *data, size_t bytes, int flags),
 	(fd, data, bytes, flags))
 REFUSED(ssize_t, recv, -1, (int fd, void *data, size_t bytes, int flags), (fd, data, bytes, flags))
