@@ -208,7 +208,7 @@ static int count_names(const char *folder)
 
 static int count_maps(void)
 {
-	FILE *maps = fopen("/proc/self/maps", "r");
+	FILE *maps = fopen("/proc/self/maps", "re");
 	int count = 0;
 	for (int c; (c = fgetc(maps)) != EOF;)
 		count += c == '\n';
