@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIMIT_S = 180  # several times what a loaded machine needs
 
 Ended = namedtuple("Ended", "code text")
-_server = fork_server.Server()
+_servers = {}  # the variables that one cannot change → it
 
 _LAUNCHED = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+|LOCKSTEP_RENDEZVOUS|TORCHELASTIC_\w+)$")
 
@@ -43,11 +43,14 @@ def program(name):
 
 
 def popen(command, anew=False, env=None, **options):
-    """As subprocess.Popen, in a session of its own, so that its ranks can be ended with it. A script is forked from a
-    process that has imported PyTorch, unless the environment forbids it or it is to be started `anew`, as users do."""
+    """As subprocess.Popen, in a session of its own, so that its ranks can be ended with it. What imports PyTorch is forked
+    from a process that has done so, unless it is to be started `anew`, as users do. Where that process must be another one
+    than that of the first command, because of the environment, it pays for a command that starts ranks."""
     env = env or environment()
-    if not anew and command[0] == sys.executable and command[1].endswith(".py") and _server.can_start(env):
-        return _server.popen(command, env, **options)
+    if not anew and fork_server.can_fork(command):
+        early = frozenset(fork_server.early(env).items())
+        if early in _servers or not _servers or fork_server.starts_several(command):
+            return _servers.setdefault(early, fork_server.Server()).popen(command, env, **options)
     return subprocess.Popen(command, env=env, start_new_session=True, **options)
 
 

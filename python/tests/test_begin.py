@@ -50,7 +50,7 @@ print(*found)
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of membarrier is not known")
 def test_threads_register_for_membarriers_when_one_is_due():
     """A registration waits for all processors, once there are threads; so only a second thread that calls pays for it."""
-    done = processes.run([sys.executable, "-c", _WITH_THREADS])
+    done = processes.run([sys.executable, "-c", _WITH_THREADS], anew=True)
     assert done.text.split() == [str(errno.EPERM), str(errno.EPERM), "0"], done.text
 
 

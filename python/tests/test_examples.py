@@ -15,7 +15,7 @@ SMALL = ["--steps", "4", "--width", "96", "--layers", "2", "--context", "32", "-
 
 
 def some(kept, *more):
-    """Cases, of which make check runs `kept` and make nightly the others: each costs two imports of PyTorch and more."""
+    """Cases, of which make check runs `kept` and make nightly the others: each takes seconds."""
     return kept + [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly) for case in more]
 
 
@@ -70,13 +70,12 @@ def test_gpt_shows_a_bar_on_a_terminal():
     import pty
 
     terminal, other = pty.openpty()
-    process = processes.subprocess.Popen(
+    process = processes.popen(
         [sys.executable, os.path.join(EXAMPLES, "train_gpt.py"), *SMALL, "--backend", "lockstep"],
         env=processes.environment(COLUMNS=90),
         stdin=processes.subprocess.DEVNULL,
         stdout=other,
         stderr=other,
-        start_new_session=True,
     )
     os.close(other)
     text = b""

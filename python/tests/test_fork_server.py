@@ -57,7 +57,7 @@ def script(tmp_path):
 
 def forked(command, **options):
     process = processes.popen(command, **options)
-    assert isinstance(process, fork_server._Forked)
+    assert isinstance(process, fork_server.Forked)
     return process
 
 
@@ -75,6 +75,59 @@ def test_it_has_all_that_is_its_own(script, tmp_path):
     ours, theirs = json.loads(ours), json.loads(theirs)
     assert (ours["environment"], ours["folder"], ours["input"]) == (env, str(tmp_path), "from standard input")
     assert ours == theirs
+
+
+def told_by_ranks(script, tmp_path, options):
+    """What one rank under `lockstep run` tells of itself, forked and started."""
+    words = [processes.program("lockstep"), "run", "-n", "1", sys.executable, *options, *script(TELLS)[1:], "an argument"]
+    env = processes.environment(HOME=str(tmp_path))
+    env.pop("PYTHONUNBUFFERED", None)
+    for output, errors, code in both(words, "from standard input", cwd=str(tmp_path), env=env):
+        assert (code, errors) == (0, "[0] to standard error\n"), errors
+        yield json.loads(output.removeprefix("[0] "))
+
+
+@pytest.mark.parametrize("options", [[], ["-u"]], ids=["plain", "unbuffered"])
+def test_a_rank_of_the_launcher_has_all_that_is_its_own(script, tmp_path, options):
+    ours, theirs = told_by_ranks(script, tmp_path, options)
+    for told in (ours, theirs):
+        for name in ("LOCKSTEP_RENDEZVOUS", "LOCKSTEP_RUN_NOTES", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+            assert told["environment"].pop(name)  # of this start alone
+    assert ours["environment"]["WORLD_SIZE"] == "1" and ours["input"] == "from standard input"
+    assert ours == theirs
+
+
+SPAWNS = """
+import multiprocessing, os, signal, subprocess, sys
+def spawned(how):
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(3)
+if __name__ == "__main__":
+    processes = [multiprocessing.get_context("spawn").Process(target=spawned, args=(how,)) for how in ("exits", "killed")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    started = subprocess.run([sys.executable, "-c", "import sys; print(sys.argv, flush=True); sys.exit(4)", "word"])
+    print([process.exitcode for process in processes], started.returncode, "torch" in sys.modules)
+"""
+
+
+def test_what_it_starts_is_forked_too(script):
+    ours, theirs = both(script(SPAWNS))
+    assert ours == ("['-c', 'word']\n[3, -9] 4 True\n", "", 0)
+    assert theirs == ("['-c', 'word']\n[3, -9] 4 False\n", "", 0)
+
+
+def test_what_it_starts_ends_with_it(script):
+    """As it is no child of the one that has started it, its death is seen otherwise."""
+    text = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()']).wait()"
+    process = forked(script(text), **ALL)
+    assert process.stdout.readline() == "1\n"
+    process.kill()
+    assert process.wait(processes.LIMIT_S) == -signal.SIGKILL
+    assert process.stdout.read() == ""  # the other one has the same output
 
 
 CODES = {"returns": 0, "exit": 5, "text": 1, "raises": 1, "killed": -signal.SIGKILL, "interrupted": -signal.SIGINT}
@@ -105,7 +158,7 @@ def test_what_is_read_when_pytorch_is_imported_is_not_changed(script, name):
     command = script("import os, sys; print(os.environ[sys.argv[1]])") + [name]
     assert forked(command, **ALL).communicate(timeout=processes.LIMIT_S)
     process = processes.start(command, **{name: "2"})
-    assert not isinstance(process, fork_server._Forked)
+    assert not isinstance(process, fork_server.Forked)
     assert processes.finish(process) == (0, "2\n")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLES = os.path.join(processes.ROOT, "examples", "hangs")
 PAGE = pathlib.Path(processes.ROOT, "doc", "common-hangs.md")
-AT_ONCE = 2  # some wait for time limits; other tests may run beside them
+AT_ONCE = 2  # other tests may run beside them
 STRAGGLES = r"rank 1 spends (?:\S+x the median in data|\S+ m?s in data, where the median rank spends \S+ [mu]?s), which costs \d+ %"
 PHASES = re.compile(rf"(?m)^{STRAGGLES} of the step$")
 SLOW_S = (2, 8, 32)  # a rank is slow for so long, until the others have waited for it on a busy machine
@@ -224,7 +224,7 @@ def run(name, folder):
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
-    """A future for each script that is asked for: several run at once, as each of their ranks imports PyTorch."""
+    """A future for each script that is asked for: several run at once, as some wait for time limits."""
     if processes.program("lockstep") is None:
         pytest.skip("the program lockstep is neither beside the library nor in PATH")
     wanted = [item.callspec.params["name"] for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]

@@ -109,12 +109,14 @@ def reports(text):
 
 
 def test_the_launcher_tells_the_line(tmp_path):
-    """At its own time limit, which grows until the ranks have come so far within it. They report nothing."""
+    """At its own time limit, which grows until the ranks have come so far within it. They report nothing. The launcher
+    starts its own program to read the line, so here it is a process of that program."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     for limit in (8, 32, 128):
         command = [processes.program("lockstep"), "run", "-n", "3", "--timeout", str(limit), "--log-dir", str(tmp_path / str(limit))]
-        ended = processes.run([*command, sys.executable, str(script)], LOCKSTEP_PATIENCE_MS=600000, LOCKSTEP_TIMEOUT_MS=600000)
+        patient = {"LOCKSTEP_PATIENCE_MS": 600000, "LOCKSTEP_TIMEOUT_MS": 600000}
+        ended = processes.run([*command, sys.executable, str(script)], anew=True, **patient)
         assert ended.code == 124 and "[LS-RUN-TIMEOUT]" in ended.text, ended.text
         if "while ranks 0 and 2 wait" in ended.text:  # both, and none is just on its way into its wait
             break

@@ -340,7 +340,8 @@ dist.destroy_process_group()
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     start = torchrun if launcher == "torchrun" else [program, "run", "-n", "2", sys.executable]
-    process = processes.start([*start, str(script.path)], LOCKSTEP_PATIENCE_MS=300, ENOUGH=tmp_path / "enough")
+    anew = launcher == "torchrun"  # one test starts it as users do
+    process = processes.start([*start, str(script.path)], anew, LOCKSTEP_PATIENCE_MS=300, ENOUGH=tmp_path / "enough")
     said = ""
     try:
         while "[LS-WAITING]" not in said and (line := process.stdout.readline()):
