@@ -6,6 +6,7 @@ import os
 import re
 import sys
 
+import fork_server
 import processes
 import pytest
 
@@ -39,9 +40,10 @@ if dist.get_rank() == 2:
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
 """
-BY_HAND = [os.path.join(TOOLS, "start-ranks"), "2", sys.executable]
-ONE_EACH = [os.path.join(TOOLS, "start-ranks"), "1", sys.executable]
-TORCHRUN = f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
+FORKING = [sys.executable, os.path.abspath(fork_server.__file__), "--run"]  # PyTorch is imported once on each host
+BY_HAND = [*FORKING, os.path.join(TOOLS, "start-ranks"), "2", sys.executable]
+ONE_EACH = [*FORKING, os.path.join(TOOLS, "start-ranks"), "1", sys.executable]
+TORCHRUN = f"exec {' '.join(FORKING)} {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
 STATIC = TORCHRUN + '--node-rank "$HOST" --master-addr 198.18.0.1 --master-port 29500 "$@"'
 DYNAMIC = TORCHRUN + '--rdzv-backend c10d --rdzv-endpoint 198.18.0.1:29400 --rdzv-id job --local-addr "$ADDRESS" "$@"'
 
