@@ -357,6 +357,5 @@ def test_what_makes_no_mistake(tmp_path):
 def test_a_value_that_is_none(tmp_path):
     (tmp_path / "job.py").write_text(HEAD.replace("world_size=2", "world_size=1") + END)
     command = [sys.executable, str(tmp_path / "job.py"), "0", str(tmp_path / "store")]
-    env = {**os.environ, "LOCKSTEP_CHECK": "2"}
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
-    assert result.returncode == 1 and "LOCKSTEP_CHECK is '2'" in result.stderr
+    ended = processes.run(command, LOCKSTEP_CHECK="2")
+    assert ended.code == 1 and "LOCKSTEP_CHECK is '2'" in ended.text

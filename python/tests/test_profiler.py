@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.profiler shows each call and each wait, and nothing is added while it does not run."""
 
-import os
 import subprocess
 import sys
 
+import processes
 import pytest
 
 LIMIT_S = 120
@@ -92,9 +92,8 @@ def shown(tmp_path_factory):
     place = tmp_path_factory.mktemp("profile")
     (place / "job.py").write_text(JOB)
     command = [sys.executable, str(place / "job.py")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
     jobs = [
-        subprocess.Popen([*command, str(rank), str(place / "store")], env=env, stdout=subprocess.PIPE, text=True)
+        processes.popen([*command, str(rank), str(place / "store")], stdout=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     try:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import processes
 import pytest
 from torch.distributed.flight_recorder import fr_trace
 
@@ -110,9 +111,8 @@ def place(tmp_path):
 def launch(place, fault, size, **environment):
     command = [program(), "run", "-n", str(size), "--trace", str(place / "kept"), sys.executable, "-u"]
     command += [str(place / "job.py"), fault, str(place / "out" / "rank_")]
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    env.update(TMPDIR=str(place), OMP_NUM_THREADS="1", **environment)
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place)
+    env = processes.environment(TMPDIR=place, **environment)
+    return processes.popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place)
 
 
 def run(place, fault, size, **environment):
