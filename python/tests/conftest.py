@@ -2,10 +2,13 @@
 """What all tests of the package share: the pool of ranks, what belongs to make nightly, how two processes of pytest share
 the files, and the closing line that tools/verify counts."""
 
+import gc
 import os
 import sys
 
 import pytest
+
+gc.disable()  # until all is imported, of which nothing is garbage
 
 # The package of this tree, and no other that may be installed; the processes of ranks inherit both.
 _PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -41,6 +44,11 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--share"):
         pooled = {item.path for item in items if not _POOLS.isdisjoint(getattr(item, "fixturenames", ()))}
         items.sort(key=lambda item: (item.path in pooled) == config.getoption("--scripts-first"))
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_runtest_protocol(item):

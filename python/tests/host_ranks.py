@@ -5,6 +5,7 @@ On each host this file runs as a program: it imports PyTorch once, and forks a r
 the first connection; when that ends, the program does.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -123,8 +124,11 @@ def main(folder):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.join(folder, f"host{os.environ['HOST']}"))
         listener.listen()
+        gc.disable()  # nothing of the imports is garbage
         for name in pool.PRELOAD:
             importlib.import_module(name)
+        gc.enable()
+        gc.freeze()  # else ranks would look through, and so copy, all of it
         print("ready", flush=True)
         held = listener.accept()[0]
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -7,6 +7,7 @@ would cost more than the tests.
 
 import contextlib
 import faulthandler
+import gc
 import os
 import pickle
 import signal
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 import lockstep.torch  # noqa: F401  registers the backend
+
+gc.freeze()  # in the process that imports this last, and forks ranks: they would else look through, and so copy, all of PyTorch
 
 
 class World:
