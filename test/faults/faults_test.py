@@ -208,11 +208,11 @@ def children(pid):
     return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-LATE_S = 0.6
+LATE_S = 0.5  # a rank that is stopped for so long is reported: STOPPED_MS, src/failure/look.c
 
 
 def test_paused(count):
-    """A rank that is stopped for half a second, and then continues, is no reason for a verdict."""
+    """A rank that is stopped for nearly half a second, and then continues, is worth no line."""
     def one(i):
         size = 2 + i % 4
         pause_s = LATE_S
@@ -224,7 +224,7 @@ def test_paused(count):
             os.kill(victim, signal.SIGSTOP)
             await_state(victim, "T")
             # The length of the pause is what is tested, so it is measured and not awaited.
-            until = time.monotonic() + 0.5
+            until = begin + 0.8 * LATE_S
             select.select([], [], [], max(0, until - time.monotonic()))
             os.kill(victim, signal.SIGCONT)
             pause_s = time.monotonic() - begin
