@@ -47,6 +47,7 @@ static const char *fault_call;
 static int fault_number, fault_how;
 static bool goes_on; /* all calls from this number on fail */
 static _Atomic bool is_armed;
+static _Atomic bool is_refused; /* the next connection, of a broken one: see connect */
 static _Atomic int calls;
 
 static int number(const char *text)
@@ -92,13 +93,13 @@ int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 		(__typeof__(real))dlsym(RTLD_NEXT, "connect");
 	if (fails("connect"))
 		return -1;
-	static _Atomic bool is_refused;
 	if (address->sa_family == AF_INET && atomic_exchange(&is_refused, false)) {
 		errno = ECONNREFUSED;
 		return -1;
 	}
 	bool breaks = address->sa_family == AF_INET && fails("reset");
-	atomic_store(&is_refused, breaks);
+	if (breaks)
+		atomic_store(&is_refused, true);
 	int result = real(fd, address, bytes), error = errno;
 	struct pollfd made = {.fd = fd, .events = POLLOUT};
 	if (breaks && poll(&made, 1, -1) == 1)
@@ -230,6 +231,7 @@ static ls_status open_and_close(int port, bool faulty, bool is_good)
 						 .open_timeout_ms = HANG_S / 2 * 1000};
 	ls_status status = ls_group_open(is_good ? &patient : NULL, &group);
 	atomic_store(&is_armed, false);
+	atomic_store(&is_refused, false); /* there may have been no next one */
 	bool is_open = status == LS_OK;
 	if (is_open) /* a rank that failed once all were connected has left the group */
 		status = ls_barrier(group, NULL);
