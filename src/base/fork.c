@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SOCKETS_MAX = 1024 };
+enum { SOCKETS_MAX = 2048 };
 
 _Atomic uint32_t fork_count;
 static pthread_once_t registered = PTHREAD_ONCE_INIT;

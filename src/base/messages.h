@@ -216,10 +216,10 @@
 		"and mmap of this process"
 #define MESSAGE_NET_SYSTEM \
 	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
-#define MESSAGE_NET_LIMIT                                                                           \
-	"LS-NET-LIMIT", SETTING_LOG_ERROR,                                                          \
-		"the limit of rank %d is %llu open files, which is too few to connect to ranks on " \
-		"other hosts: each takes two, and Lockstep some 20 besides those of the program. "  \
+#define MESSAGE_NET_LIMIT                                                                            \
+	"LS-NET-LIMIT", SETTING_LOG_ERROR,                                                           \
+		"the limit of rank %d is %llu open files, which is too few to connect to ranks on "  \
+		"other hosts: each takes three, and Lockstep some 20 besides those of the program. " \
 		"Raise the limit (ulimit -n)"
 #define MESSAGE_NET_SHARED                                                                       \
 	"LS-NET-SHARED", SETTING_LOG_ERROR,                                                      \

@@ -24,7 +24,9 @@ enum {
 	ANSWER_MS = 1000, /* longer than rank 0 a rank waits for its answer */
 	LOOK_MS = 200,    /* between two looks whether a descriptor is left */
 	SHORT_MS = 1000,  /* a rank that has had none so long gives up */
-	LINK_FILES = 13,  /* of UCX, heartbeats and memory, beside two for each rank over TCP */
+	/* Of UCX, heartbeats, memory and the listener for payloads, beside three for each rank over
+	 * TCP. */
+	LINK_FILES = 15,
 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
@@ -86,12 +88,33 @@ static ls_status open_link(struct world *world, const struct rendezvous_table *t
 		.patience_ms = world->rank == 0 ? VERDICT_OF_0_MS : VERDICT_MS};
 	int others = world->size - ranks_count(here);
 	/* Of too few descriptors UCX says something else, or ends the process. */
-	if (open_limit_left() < (uint64_t)(LINK_FILES + (options.transports ? 2 * others : 0)))
+	if (open_limit_left() < (uint64_t)(LINK_FILES + (options.transports ? 3 * others : 0)))
 		return say_few_files(world);
 	ls_status status = net_open(&options, &world->link);
 	if (status == LS_OK)
 		net_address(world->link, &card->link);
 	return status;
+}
+
+/* With LOCKSTEP_NETWORK=ucx a rank has no payload sockets. */
+static ls_status set_addresses(struct world *world, const struct open_hosts *hosts)
+{
+	bool has_sockets = card_of(hosts, 0)->link.payload_port;
+	for (int q = 0; q < world->size; q++) {
+		const struct net_address *address = &card_of(hosts, q)->link;
+		if ((address->payload_port != 0) != has_sockets) {
+			MESSAGE_SAY(MESSAGE_GROUP_SETTINGS, q, "LOCKSTEP_NETWORK");
+			return LS_INCONSISTENT;
+		}
+	}
+	for (int q = 0; q < world->size; q++) {
+		if (ranks_have(&hosts->here, q) ||
+		    net_set_address(world->link, q, &card_of(hosts, q)->link) == LS_OK)
+			continue;
+		MESSAGE_SAY(MESSAGE_NET_PEER, q, "it gave no address");
+		return LS_BAD_ARGUMENT;
+	}
+	return LS_OK;
 }
 
 ls_status group_hosts_gather(struct world *world, const struct rendezvous_table *table,
@@ -112,15 +135,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 		status = transport_listen(mine.card.address, sizeof mine.card.address, listen_fd);
 	/* The other ranks get the message that this rank has just printed. */
 	status = rendezvous_gather(meeting, status, message_last(), &mine, hosts->cards);
-	for (int q = 0; q < world->size && status == LS_OK; q++) {
-		const struct open_card *card = card_of(hosts, q);
-		if (ranks_have(&hosts->here, q))
-			continue;
-		status = net_set_address(world->link, q, &card->link);
-		if (status != LS_OK)
-			MESSAGE_SAY(MESSAGE_NET_PEER, q, "it gave no address");
-	}
-	return status;
+	return status == LS_OK ? set_addresses(world, hosts) : status;
 }
 
 /* ---- mirrors ---- */
@@ -237,11 +252,11 @@ static ls_status wait_for_others(struct world *world, struct rendezvous_meeting 
 				 uint64_t until_ns)
 {
 	struct link *link = world->link;
-	struct pollfd fds[1 + RANKS_WORLD_MAX] = {{.fd = link->fd, .events = POLLIN}};
+	struct pollfd fds[1 + RANKS_WORLD_MAX] = {{.fd = -1, .events = POLLIN}};
 	uint64_t soon_ns = clock_deadline_ns(BREAKING_MS);
 	if (link->ops->advance(link))
 		return LS_OK;
-	if (link->ops->arm(link))
+	if (link->ops->arm(link, &fds[0].fd))
 		soon_ns = net_is_ready(link) ? CLOCK_NEVER : clock_deadline_ns(LOOK_MS);
 	else if (!net_is_breaking(link))
 		return LS_OK;

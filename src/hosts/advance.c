@@ -196,14 +196,14 @@ static bool hold_or_call(struct hosts *hosts)
 	return !(held & HELD);
 }
 
-enum hosts_armed hosts_arm(struct transport *transport)
+enum hosts_armed hosts_arm(struct transport *transport, int *fd)
 {
 	struct hosts *hosts = transport->hosts;
 	if (!hold_or_call(hosts))
 		return HOSTS_IN_USE;
 	serve_others(hosts);
 	push_all(hosts, false);
-	bool armed = hosts->link->ops->arm(hosts->link);
+	bool armed = hosts->link->ops->arm(hosts->link, fd);
 	/* At once: nobody repeats what another thread wants pushed. */
 	while (!stop_progress(hosts)) {
 		serve_others(hosts);

@@ -120,14 +120,14 @@ void hosts_push(struct transport *transport);
 enum { HOSTS_ENTRIES_KEPT = 19 };
 
 enum hosts_armed {
-	/* There is nothing to do, and until the next hosts_advance the link's descriptor becomes
-	 * readable when there is something to do. */
+	/* There is nothing to do, and until the next hosts_advance the descriptor *fd, which is the
+	 * link's, becomes readable when there is something to do. */
 	HOSTS_ARMED,
 	HOSTS_NOT_ARMED, /* call hosts_advance first */
 	/* Another thread makes progress at the moment. It wakes the pump when it stops. */
 	HOSTS_IN_USE,
 };
-enum hosts_armed hosts_arm(struct transport *transport);
+enum hosts_armed hosts_arm(struct transport *transport, int *fd);
 
 /* Starts a thread (pump.c) that makes progress on the link while no other thread of the rank does.
  * Call once the link is connected. *tid: its number, stored before this function returns. Errors,

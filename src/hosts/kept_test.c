@@ -211,9 +211,9 @@ static void test_left(void **state)
  * leave_collective. */
 static const struct link_ops *loop_ops_of_both;
 
-static bool arm_and_push(struct link *link)
+static bool arm_and_push(struct link *link, int *fd)
 {
-	bool armed = loop_ops_of_both->arm(link);
+	bool armed = loop_ops_of_both->arm(link, fd);
 	enter(1, 1);
 	hosts_push(&job->ranks[1].transport);
 	return armed;
@@ -225,10 +225,11 @@ static void test_push_while_arming(void **state)
 	struct link *link = job->ranks[1].transport.hosts->link;
 	struct link_ops ops = *link->ops;
 	loop_ops_of_both = link->ops;
+	int link_fd;
 	ops.arm = arm_and_push;
 	begin_to_keep();
 	link->ops = &ops;
-	assert_int_equal(hosts_arm(&job->ranks[1].transport), HOSTS_NOT_ARMED);
+	assert_int_equal(hosts_arm(&job->ranks[1].transport, &link_fd), HOSTS_NOT_ARMED);
 	link->ops = loop_ops_of_both;
 	advance_both();
 	assert_true(is_known(1, 1));
@@ -240,7 +241,7 @@ static void test_in_use(void **state)
 {
 	(void)state;
 	struct hosts *hosts = job->ranks[1].transport.hosts;
-	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), unused = hosts->pump.event_fd;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), unused = hosts->pump.event_fd, link_fd;
 	eventfd_t wakes;
 	assert_true(fd >= 0);
 	hosts->pump.event_fd = fd;
@@ -248,11 +249,11 @@ static void test_in_use(void **state)
 	hosts_progress_end(hosts);
 	assert_int_equal(eventfd_read(fd, &wakes), -1); /* nobody has called */
 	hosts_progress_begin(hosts);
-	assert_int_equal(hosts_arm(&job->ranks[1].transport), HOSTS_IN_USE);
+	assert_int_equal(hosts_arm(&job->ranks[1].transport, &link_fd), HOSTS_IN_USE);
 	assert_int_equal(eventfd_read(fd, &wakes), -1);
 	hosts_progress_end(hosts);
 	assert_int_equal(eventfd_read(fd, &wakes), 0);
-	assert_int_not_equal(hosts_arm(&job->ranks[1].transport), HOSTS_IN_USE);
+	assert_int_not_equal(hosts_arm(&job->ranks[1].transport, &link_fd), HOSTS_IN_USE);
 	assert_int_equal(eventfd_read(fd, &wakes), -1);
 	hosts->pump.event_fd = unused;
 	close(fd);

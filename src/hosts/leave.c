@@ -37,13 +37,13 @@ void hosts_flush(struct transport *transport, uint64_t deadline_ns)
 	if (!transport->hosts || !transport->hosts->pump.runs)
 		return;
 	hosts_pump_stop(&transport->hosts->pump);
-	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
+	struct pollfd fd = {.events = POLLIN};
 	ls_status status = LS_OK;
 	while (wait_fds_continues(status)) { /* no handler ends it: messages would be lost */
 		bool did = hosts_advance(transport);
 		if (is_flushed(transport) || clock_now_ns() >= deadline_ns)
 			return;
-		if (!did && hosts_arm(transport) == HOSTS_ARMED)
+		if (!did && hosts_arm(transport, &fd.fd) == HOSTS_ARMED)
 			status = wait_fds(NULL, &fd, 1, -1, deadline_ns);
 	}
 }

@@ -83,14 +83,14 @@ static bool sleep_one_tick(struct hosts_pump *pump)
 	return ours;
 }
 
-static bool sleep_armed(struct hosts_pump *pump)
+static bool sleep_armed(struct hosts_pump *pump, int link_fd)
 {
 	atomic_store(&pump->state, HOSTS_PUMP_ARMED);
 	/* A thread that has made progress before this store, and after the link was armed, has not
 	 * seen HOSTS_PUMP_ARMED. */
 	bool sleeps =
 		atomic_load(&pump->progress) == HOSTS_PROGRESS_NONE && !atomic_load(&pump->stop);
-	bool ours = !sleeps || sleep_on(pump, pump->transport->hosts->link->fd, NAP_MS);
+	bool ours = !sleeps || sleep_on(pump, link_fd, NAP_MS);
 	atomic_store(&pump->state, HOSTS_PUMP_AWAKE);
 	return ours;
 }
@@ -120,9 +120,10 @@ static void *pump_main(void *argument)
 			ours = sleep_one_tick(pump);
 			continue;
 		}
-		enum hosts_armed armed = hosts_arm(pump->transport);
+		int link_fd;
+		enum hosts_armed armed = hosts_arm(pump->transport, &link_fd);
 		if (armed == HOSTS_ARMED)
-			ours = sleep_armed(pump);
+			ours = sleep_armed(pump, link_fd);
 		else if (armed == HOSTS_IN_USE)
 			ours = sleep_on(pump, -1, TICK_MS);
 	}

@@ -20,7 +20,9 @@
  *
  * Order: the posts and stores of one rank to another cause events there in that order, once each.
  * So when a word arrives, everything that its writer published before has arrived, as on one host.
- * No order is promised between peers, or between the ends of transfers.
+ * What a source posts after `done` of a payload that is not eager arrives after `done` of that
+ * payload at the target. No other order is promised between the ends of transfers, and none between
+ * peers.
  *
  * Errors: a link reports that a transfer has failed, or that a peer is lost. It does not decide
  * which ranks are alive, or what fails: silence is no event. The room that decides it calls cut.
@@ -40,7 +42,7 @@ enum {
 	LINK_NOTE_WORDS = 5,
 	LINK_SHORT_BYTES = 4096,     /* payload of a post without a transfer, at most */
 	LINK_EAGER_BYTES = 64 << 10, /* payload of an eager transfer, at most */
-	LINK_TRANSFER_BYTES = 104,
+	LINK_TRANSFER_BYTES = 128,
 };
 
 /* A message for the user of the link at the other end. */
@@ -130,10 +132,10 @@ struct link_ops {
 	 * do, so another call may find more. */
 	bool (*advance)(struct link *link);
 
-	/* To be called before sleeping. True: there is nothing to do now, and link->fd becomes
-	 * readable as soon as there is. False: call advance first. Valid until the next advance.
-	 * What is kept back stays so. */
-	bool (*arm)(struct link *link);
+	/* To be called before sleeping. True: there is nothing to do now, and the descriptor *fd,
+	 * which belongs to the link, becomes readable as soon as there is. False: call advance
+	 * first. Valid until the next advance. What is kept back stays so. */
+	bool (*arm)(struct link *link, int *fd);
 
 	/* Pushes. True: all that was posted to the peer is on its way, and arrives even if this
 	 * process ends now; or the peer is lost or cut. False: call advance, and ask again. Until
@@ -156,7 +158,6 @@ struct link {
 	const struct link_ops *ops;
 	void *state; /* of ops */
 	int rank, size;
-	int fd; /* poll it for reading, see arm; owned by the link */
 	struct link_events events;
 };
 

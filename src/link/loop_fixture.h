@@ -256,7 +256,7 @@ static inline bool loop_advance(struct link *link)
 	lock_peer_acquire(&loop->lock);
 	me->tick++;
 	me->is_armed = false;
-	bool did = eventfd_read(link->fd, &pokes) == 0;
+	bool did = eventfd_read(me->fd, &pokes) == 0;
 	for (int i = 0; i < 2 * loop->size; i++) {
 		struct loop_event event = {.what = LOOP_NOTHING};
 		bool found = loop_find(loop, link->rank, &event);
@@ -272,7 +272,7 @@ static inline bool loop_advance(struct link *link)
 	return did;
 }
 
-static inline bool loop_arm(struct link *link)
+static inline bool loop_arm(struct link *link, int *fd)
 {
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
@@ -289,6 +289,7 @@ static inline bool loop_arm(struct link *link)
 			!(offer->target == link->rank &&
 			  (offer->is_fetching || (offer->target_ends && offer->fetched)));
 	me->is_armed = quiet;
+	*fd = me->fd;
 	lock_peer_release(&loop->lock);
 	return quiet;
 }
@@ -334,8 +335,9 @@ static inline bool loop_flush(struct link *link, int peer)
 
 static inline void loop_close(struct link *link)
 {
-	close(link->fd);
-	link->fd = -1;
+	struct loop_end *me = link->state;
+	close(me->fd);
+	me->fd = -1;
 }
 
 static const struct link_ops loop_ops = {
@@ -368,7 +370,8 @@ static inline struct loop *loop_new(int size, uint64_t seed)
 		struct loop_end *end = &loop->ends[r];
 		int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		end->loop = loop;
-		end->link = (struct link){&loop_ops, end, r, size, fd, {0}};
+		end->link = (struct link){&loop_ops, end, r, size, {0}};
+		end->fd = fd;
 		if (fd < 0)
 			abort();
 	}

@@ -23,7 +23,7 @@ static inline bool loop_is_cut(const struct loop *loop, int a, int b) LOCK_REQUI
 
 static inline void loop_poke(struct loop_end *end)
 {
-	if (end->is_armed && eventfd_write(end->link.fd, 1) != 0)
+	if (end->is_armed && eventfd_write(end->fd, 1) != 0)
 		abort();
 }
 

@@ -44,6 +44,7 @@ struct loop_offer {
 struct loop_end {
 	struct link link;
 	struct loop *loop;
+	int fd; /* an eventfd */
 	uint64_t tick;
 	bool connects, is_armed;
 	bool has_cut[LOOP_ENDS], is_lost[LOOP_ENDS]; /* is_lost: told */

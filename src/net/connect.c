@@ -9,17 +9,11 @@
 #include "base/messages.h"
 #include "base/open_limit.h"
 
-static void break_by(struct net_peer *peer, ucs_status_t status)
-{
-	peer->broken_by = status;
-	net_break(peer);
-}
-
 /* UCX does not tell reasons apart. */
 static void on_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
 	(void)endpoint;
-	break_by(user, status);
+	net_break_by(user, status);
 }
 
 /* Completes the parameters, and makes the endpoint. */
@@ -92,7 +86,7 @@ void net_accept(struct net_peer *peer)
 	peer->request = NULL;
 	ucs_status_t status = make_endpoint(peer, &params);
 	if (status != UCS_OK)
-		break_by(peer, status);
+		net_break_by(peer, status);
 }
 
 void net_stop_listening(struct net *net)
@@ -118,6 +112,9 @@ static ls_status begin_connecting(struct net *net)
 		peer->is_cut = peer->address.bytes == 0;
 		if (!peer->is_cut && q > net->link.rank)
 			status = connect_peer(peer);
+		if (!peer->is_cut && q > net->link.rank && status == LS_OK &&
+		    net->has_payload_sockets)
+			status = net_connect_payload_socket(peer);
 		net_attend(peer); /* a rank that came early waits to be accepted */
 	}
 	return status;
@@ -149,11 +146,15 @@ ls_status net_connect(struct link *link, bool *done)
 		if (net->peers[q].is_broken && !net_peer_is_ready(&net->peers[q]))
 			return judge_break(&net->peers[q]);
 	}
+	status = net_connect_payloads(net);
+	if (status != LS_OK)
+		return status;
 	*done = net->ready == net->addressed;
 	if (!*done || net->is_connected)
 		return LS_OK;
 	net->is_connected = true;
 	net_stop_listening(net);
+	net_stop_listening_for_payloads(net);
 	net_guard_sockets(net);
 	net_stop_hearing(net);
 	for (int q = 0; q < link->size; q++)

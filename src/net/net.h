@@ -17,6 +17,7 @@ enum { NET_ADDRESS_BYTES = 128 };
 struct net_address {
 	uint64_t bytes;
 	_Alignas(8) unsigned char data[NET_ADDRESS_BYTES];
+	uint16_t payload_port, zero[3]; /* where it listens for payload sockets; 0: it has none */
 };
 
 struct net_options {

@@ -34,8 +34,8 @@ static void await(struct rank *rank, int peer, uint64_t count, bool sleeps)
 {
 	struct link *link = rank->link;
 	while (rank->told[peer] < count) {
-		struct pollfd door = {.fd = link->fd, .events = POLLIN};
-		if (!link->ops->advance(link) && sleeps && link->ops->arm(link))
+		struct pollfd door = {.events = POLLIN};
+		if (!link->ops->advance(link) && sleeps && link->ops->arm(link, &door.fd))
 			MUST(poll(&door, 1, 10000) == 1);
 	}
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/messages.h"
 #include "base/open_limit.h"
@@ -207,7 +208,7 @@ static ls_status make_worker(struct net *net)
 	for (int i = 0; i < 2 && status == UCS_OK; i++)
 		status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handlers[i]);
 	if (status == UCS_OK)
-		status = ucx->ucp_worker_get_efd(net->worker, &net->link.fd);
+		status = ucx->ucp_worker_get_efd(net->worker, &net->ucx_fd);
 	if (status != UCS_OK)
 		return say_failed(net, "ucp_worker_get_efd", status);
 	return LS_OK;
@@ -303,11 +304,9 @@ static struct net *new_net(const struct net_options *options)
 		return NULL;
 	net->options = *options;
 	net->ended_end = &net->ended;
-	net->link = (struct link){.ops = &ucx_ops,
-				  .state = net,
-				  .rank = options->rank,
-				  .size = options->size,
-				  .fd = -1};
+	net->link = (struct link){
+		.ops = &ucx_ops, .state = net, .rank = options->rank, .size = options->size};
+	net->poll_fd = net->payload_listener = -1;
 	for (int q = 0; q < options->size; q++) {
 		net->peers[q].net = net;
 		net->peers[q].rank = q;
@@ -320,6 +319,9 @@ static void free_net(struct net *net)
 {
 	net_stop_listening(net);
 	net_forget_listener(net);
+	net_stop_listening_for_payloads(net);
+	if (net->poll_fd >= 0)
+		close(net->poll_fd);
 	if (net->worker)
 		net->ucx->ucp_worker_destroy(net->worker);
 	if (net->context)
@@ -373,6 +375,9 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 		status = make_worker(net);
 	if (status == LS_OK)
 		status = listen_at(net, &host);
+	net->has_payload_sockets = options->transports && strcmp(options->transports, "tcp") == 0;
+	if (status == LS_OK && net->has_payload_sockets)
+		status = net_listen_for_payloads(net);
 	net->thread = find_new_thread(threads, thread_count);
 	if (status == LS_OK)
 		*link = &net->link;
@@ -399,6 +404,7 @@ void net_close(struct link *link)
 	net_release_sockets(net);
 	for (int q = 0; q < link->size; q++) {
 		net_close_endpoint(&net->peers[q]);
+		net_close_payload_socket(&net->peers[q]);
 		net_discard(&net->peers[q]);
 	}
 	free_net(net);

@@ -142,7 +142,8 @@ static void lost_is_the_last(void **state)
 		net_advance(&fake->net->link);
 	fake_expect_told(fake, 1);
 	assert_int_equal(fake->lost, 0);
-	assert_false(net_arm(&fake->net->link));
+	int fd;
+	assert_false(net_arm(&fake->net->link, &fd));
 	fake_complete(0, UCS_ERR_ENDPOINT_TIMEOUT);
 	fake_advance(fake);
 	assert_int_equal(fake->done, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Lists that progress on the link works off: peers that need attention, peers whose connection is
- * broken, and transfers that have ended. */
+ * broken, and transfers that have ended; and the ends of what UCX keeps for a peer. */
 #include "net/peer.h"
 
 bool net_peer_is_valid(const struct net_peer *peer)
@@ -31,6 +31,26 @@ void net_break(struct net_peer *peer)
 	peer->is_broken = true;
 	peer->net->breaking++;
 	net_attend(peer);
+}
+
+void net_break_by(struct net_peer *peer, ucs_status_t status)
+{
+	peer->broken_by = status;
+	net_break(peer);
+}
+
+void net_close_request(struct net_peer *peer, void *request)
+{
+	peer->net->ucx->ucp_request_free(request);
+	if (--peer->open_requests == 0 && peer->is_broken)
+		net_attend(peer);
+}
+
+void net_release_offer(const struct net_peer *peer, void *handle)
+{
+	const struct net *net = peer->net;
+	if (!net->has_payload_sockets)
+		net->ucx->ucp_am_data_release(net->worker, handle);
 }
 
 void net_end(struct link_transfer *transfer, ls_status status)

@@ -26,6 +26,8 @@ enum net_kind {
 	NET_OFFER,  /* a note, with a payload to be fetched */
 	NET_EAGER,  /* a note, with a payload of up to LINK_EAGER_BYTES */
 	NET_REFUSE, /* `position` is an offer's, whose payload is not wanted */
+	NET_FETCH,  /* the same; its payload is wanted over the payload socket (payloads.c) */
+	NET_GOT,    /* the same; its payload has come there */
 	NET_PING,   /* the source has an endpoint */
 	NET_PONG,   /* the source has got a ping */
 	NET_CREDIT_ONLY,
@@ -60,7 +62,14 @@ struct net_transfer {
 	struct net_header header;          /* of an offer; UCX reads it until the send is done */
 	struct link_transfer *next, *prev; /* in `offers`; in `ended` only next */
 	struct net_peer *peer;
-	bool is_refused; /* by the target */
+	/* For the payload socket: the payload, how long it is, and how much of it and of what
+	 * precedes it there has been sent or received. */
+	unsigned char *memory;
+	uint64_t bytes, moved;
+	bool is_refused;   /* by the target */
+	bool is_due;       /* a FETCH that UCX has not taken */
+	bool is_under_way; /* an OFFER, FETCH or GOT; UCX reads the header */
+	bool is_told;      /* the source knows that the payload has come */
 };
 _Static_assert(sizeof(struct net_transfer) <= LINK_TRANSFER_BYTES, "it has its place there");
 
@@ -68,6 +77,34 @@ static inline struct net_transfer *net_transfer_of(struct link_transfer *transfe
 {
 	return (struct net_transfer *)(void *)transfer->memory;
 }
+
+/* What comes before each payload on the payload socket. */
+struct net_payload_head {
+	uint64_t position, bytes;
+};
+
+static inline bool net_has_moved(const struct net_transfer *own)
+{
+	return own->moved == sizeof(struct net_payload_head) + own->bytes;
+}
+
+/* Transfers, in order. */
+struct net_payload_list {
+	struct link_transfer *first, *last; /* NULL: there is none */
+};
+
+/* A peer's payload socket. */
+struct net_payloads {
+	int fd;                          /* -1: none yet, or no more */
+	int mark;                        /* of fork_close_in_child */
+	bool is_ready;                   /* connected: this rank knows of which peer */
+	uint32_t polled;                 /* events of epoll for which poll_fd becomes readable */
+	struct net_payload_list out, in; /* asked for by the peer; by this rank */
+	bool moves;                      /* the peer is in net->moving */
+	struct net_peer *next_moving;
+	uint64_t gives_up_ns; /* when this rank stops to await the last bytes; 0: not begun */
+	struct net_payload_head head; /* of the payload that comes now */
+};
 
 /* A batch to a peer, until UCX has sent it. */
 struct net_out {
@@ -119,6 +156,7 @@ struct net_peer {
 	struct net_out *batch; /* kept back: there is room for its position; NULL: none */
 	bool is_push_due;      /* UCX had no memory for the batch */
 	struct net_control ping, pong, credit;
+	struct net_payloads payloads;
 	struct net_address address;
 	struct net_out out[NET_ROOM];
 	struct net_in ring[NET_ROOM]; /* [position % NET_ROOM] */
@@ -141,6 +179,7 @@ struct net {
 	const struct net_library *ucx;
 	ucp_context_h context;
 	ucp_worker_h worker;
+	int ucx_fd;                       /* readable: the worker has something to do */
 	uint32_t thread;                  /* UCX's own; 0: not known */
 	ucp_listener_h listener;          /* until all peers are connected */
 	struct net_address address, host; /* where it listens; without the port */
@@ -154,6 +193,13 @@ struct net {
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
 	uint64_t dropped;
 	struct net_ports ports;
+	/* Long payloads go over sockets of their own; without them, over UCX. */
+	bool has_payload_sockets;
+	int poll_fd;              /* readable: UCX or a payload socket has something; -1: none */
+	int payload_listener;     /* -1: none */
+	struct net_peer *moving;  /* peers with transfers in `out` or `in` */
+	struct net_guest *guests; /* that have connected to the listener */
+	int guest_count, guest_room;
 	int mark_count, marks[RANKS_WORLD_MAX]; /* of fork_close_in_child */
 	struct net_peer peers[];
 };
@@ -181,13 +227,20 @@ static inline ls_status net_peer_end(const struct net_peer *peer)
  * connected to all peers may close its link at once, and the peers get connected nevertheless. */
 static inline bool net_peer_is_ready(const struct net_peer *peer)
 {
-	return peer->has_answered && peer->was_answered;
+	return peer->has_answered && peer->was_answered &&
+	       (!peer->net->has_payload_sockets || peer->payloads.is_ready);
 }
 
 /* The next advance looks at this peer. */
 void net_attend(struct net_peer *peer);
 /* Call when the peer's connection does not work any more. */
 void net_break(struct net_peer *peer);
+/* The same, while the link connects: why. */
+void net_break_by(struct net_peer *peer, ucs_status_t status);
+/* Frees a request that UCX has completed. */
+void net_close_request(struct net_peer *peer, void *request);
+/* What UCX keeps of an offer that is not fetched: nothing, if its payload goes by socket. */
+void net_release_offer(const struct net_peer *peer, void *handle);
 /* The hello of a rank that connects: its job and epoch, as far as there is room, and its number. */
 static inline uint64_t net_client_id(const struct net *net, int rank)
 {
@@ -204,7 +257,7 @@ bool net_tell_ended(struct net *net, const struct net_peer *only);
 /* ---- net.c, open_link.c ---- */
 
 bool net_advance(struct link *link);
-bool net_arm(struct link *link);
+bool net_arm(struct link *link, int *fd);
 void net_cut(struct link *link, int peer);
 void net_close(struct link *link);
 
@@ -244,6 +297,37 @@ void net_forget_listener(struct net *net);
  * sockets. */
 void net_stop_hearing(struct net *net);
 
+/* ---- payload_sockets.c ---- */
+
+/* Listens for payload sockets, and makes poll_fd. Error: with a message. */
+ls_status net_listen_for_payloads(struct net *net);
+void net_stop_listening_for_payloads(struct net *net);
+/* Begins to connect to a peer above this rank. A peer that cannot be reached counts as broken.
+ * Error: with a message. */
+ls_status net_connect_payload_socket(struct net_peer *peer);
+/* A step of connecting, until all sockets are ready. Error: with a message. */
+ls_status net_connect_payloads(struct net *net);
+void net_close_payload_socket(struct net_peer *peer);
+/* From now on poll_fd becomes readable if one of these events of epoll comes; 0: none. */
+void net_poll_payload_socket(struct net_peer *peer, uint32_t events);
+/* The same for all that can happen to payloads under way. False: there is something to do now. */
+bool net_poll_payloads(struct net *net);
+
+/* ---- payloads.c ---- */
+
+/* The payload of an offer is wanted: asks for it. */
+void net_ask(struct net_peer *peer, const struct link_message *message, void *to,
+	     struct link_transfer *transfer);
+void net_send_due_fetches(struct net_peer *peer);
+/* The peer wants this offer, which is not in `offers` any more. */
+void net_take_fetch(struct net_peer *peer, struct link_transfer *offer);
+/* Moves bytes. True: there was something to do. */
+bool net_move_payloads(struct net *net);
+/* The peer is broken. True: its last bytes may still come; call again. */
+bool net_await_last_bytes(struct net_peer *peer);
+/* Ends all transfers with a peer that is gone, once UCX has returned its requests. */
+void net_end_payloads(struct net_peer *peer);
+
 /* ---- send.c ---- */
 
 void net_send_init(struct net_peer *peer);
@@ -252,8 +336,13 @@ void net_send_control(struct net_peer *peer);
 /* Sends the peer's batch. False: UCX has no memory now; the next advance tries again. */
 bool net_send_batch(struct net_peer *peer);
 void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
-/* Frees a request that UCX has completed. */
-void net_close_request(struct net_peer *peer, void *request);
+/* A FETCH or GOT for a transfer of net_ask. Returns what UCX does. */
+ucs_status_ptr_t net_send_answer(struct net_peer *peer, struct link_transfer *transfer,
+				 enum net_kind kind);
+/* Puts the transfer into peer->offers. */
+void net_keep_offer(struct net_peer *peer, struct link_transfer *transfer);
+/* Takes the transfer out of peer->offers. Returns it. */
+struct link_transfer *net_take_offer(struct net_peer *peer, struct link_transfer *transfer);
 bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
 	      uint64_t bytes, struct link_transfer *transfer);
 bool net_store(struct link *link, int to, uint64_t index, uint64_t value);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OFFER_BYTES = 8 }; /* what comes with an OFFER over the payload socket: how long it is */
+
 /* ---- into the ring: called by UCX ---- */
 
 /* Reads the header. Returns the peer that has sent it; NULL: the message is not of this job. */
@@ -21,12 +23,16 @@ static struct net_peer *source_of(struct net *net, const void *from, size_t byte
 	return &net->peers[out->source];
 }
 
-/* Whether the message has a form that peers send without NET_AM_EAGER. */
-static bool is_well_formed(const struct net_header *header, bool is_offer, uint64_t bytes)
+/* Whether the message has a form that peers send without NET_AM_EAGER. is_long: UCX has kept the
+ * payload at the source. */
+static bool is_well_formed(const struct net *net, const struct net_header *header, bool is_long,
+			   uint64_t bytes)
 {
-	return header->kind < NET_KINDS && header->kind != NET_EAGER &&
-	       is_offer == (header->kind == NET_OFFER) &&
-	       (is_offer || bytes <= (header->kind == NET_BATCH ? NET_BATCH_BYTES : 0));
+	if (header->kind >= NET_KINDS || header->kind == NET_EAGER)
+		return false;
+	if (header->kind == NET_OFFER)
+		return is_long != net->has_payload_sockets && (is_long || bytes == OFFER_BYTES);
+	return !is_long && bytes <= (header->kind == NET_BATCH ? NET_BATCH_BYTES : 0);
 }
 
 static void take_credit(struct net_peer *peer, uint32_t taken)
@@ -36,17 +42,38 @@ static void take_credit(struct net_peer *peer, uint32_t taken)
 		peer->acknowledged = taken;
 }
 
-static void take_refusal(struct net_peer *peer, uint32_t position)
+/* NULL: there is none. */
+static struct link_transfer *find_offer(const struct net_peer *peer, uint32_t position)
 {
-	for (struct link_transfer *t = peer->offers; t; t = net_transfer_of(t)->next)
-		if (net_transfer_of(t)->header.position == position)
-			net_transfer_of(t)->is_refused = true;
+	struct link_transfer *t = peer->offers;
+	while (t && (net_transfer_of(t)->header.position != position ||
+		     net_transfer_of(t)->header.kind != NET_OFFER))
+		t = net_transfer_of(t)->next;
+	return t;
+}
+
+/* What the target says of an offer. Without payload sockets UCX ends the transfer. */
+static void take_answer(struct net_peer *peer, enum net_kind kind, uint32_t position)
+{
+	struct link_transfer *offer = find_offer(peer, position);
+	struct net_transfer *own = offer ? net_transfer_of(offer) : NULL;
+	bool by_socket = peer->net->has_payload_sockets;
+	if (!own)
+		return;
+	if (kind == NET_REFUSE && !by_socket)
+		own->is_refused = true;
+	else if (kind == NET_REFUSE && own->moved == 0)
+		net_end(net_take_offer(peer, offer), LS_CANCELLED);
+	else if (kind == NET_FETCH && by_socket && own->moved == 0)
+		net_take_fetch(peer, net_take_offer(peer, offer));
+	else if (kind == NET_GOT && by_socket && net_has_moved(own))
+		net_end(net_take_offer(peer, offer), LS_OK);
 }
 
 static void take_control(struct net_peer *peer, const struct net_header *header)
 {
-	if (header->kind == NET_REFUSE)
-		take_refusal(peer, header->position);
+	if (header->kind == NET_REFUSE || header->kind == NET_FETCH || header->kind == NET_GOT)
+		take_answer(peer, (enum net_kind)header->kind, header->position);
 	if (header->kind == NET_PONG && !peer->has_answered) {
 		peer->has_answered = true;
 		peer->net->ready += net_peer_is_ready(peer);
@@ -69,12 +96,15 @@ static bool put_into_ring(struct net_peer *peer, const struct net_header *header
 		return false;
 	in->is_here = true;
 	in->kind = header->kind;
+	if (header->kind == NET_OFFER && peer->net->has_payload_sockets)
+		memcpy(&bytes, data, OFFER_BYTES);
 	in->message = (struct link_message){.note = header->note,
 					    .bytes = bytes,
 					    .position = header->position,
 					    .is_eager = header->kind == NET_EAGER};
-	if (header->kind != NET_BATCH)
-		in->message.handle = data;
+	if (header->kind != NET_BATCH) /* of an offer by socket, any but NULL */
+		in->message.handle =
+			peer->net->has_payload_sockets && header->kind == NET_OFFER ? peer : data;
 	if (header->kind == NET_EAGER)
 		in->message.payload = data;
 	if (header->kind == NET_BATCH && bytes)
@@ -92,10 +122,10 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 			    size_t bytes, const ucp_am_recv_param_t *param)
 {
 	struct net *net = context;
-	bool is_offer = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+	bool is_long = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
 	struct net_header header;
 	struct net_peer *peer = source_of(net, from, header_bytes, &header);
-	if (peer && !is_well_formed(&header, is_offer, bytes))
+	if (peer && !is_well_formed(net, &header, is_long, bytes))
 		peer = NULL;
 	bool taken = false;
 	if (peer && !is_dropped(peer)) {
@@ -106,7 +136,7 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	}
 	if (!taken && !(peer && net_peer_is_gone(peer)))
 		net->dropped++;
-	if (is_offer) /* an error ends the source's request */
+	if (is_long) /* an error ends the source's request */
 		return taken ? UCS_INPROGRESS : UCS_ERR_CANCELED;
 	return UCS_OK;
 }
@@ -198,11 +228,10 @@ bool net_deliver(struct net_peer *peer)
 
 void net_discard(struct net_peer *peer)
 {
-	const struct net *net = peer->net;
 	for (int i = 0; i < NET_ROOM; i++) {
 		struct net_in *in = &peer->ring[i];
 		if (in->is_here && in->kind == NET_OFFER)
-			net->ucx->ucp_am_data_release(net->worker, in->message.handle);
+			net_release_offer(peer, in->message.handle);
 		if (in->is_here && in->kind == NET_EAGER)
 			free(in->message.handle);
 		in->is_here = false;
@@ -257,9 +286,11 @@ void net_fetch(struct link *link, int from, const struct link_message *message, 
 			net_end(transfer, peer->is_cut ? LS_ABORTED : LS_OK);
 		free(message->handle);
 	} else if (net_peer_is_gone(peer)) {
-		net->ucx->ucp_am_data_release(net->worker, message->handle);
+		net_release_offer(peer, message->handle);
 		if (to)
 			net_end(transfer, net_peer_end(peer));
+	} else if (to && net->has_payload_sockets) {
+		net_ask(peer, message, to, transfer);
 	} else if (to) {
 		fetch_offer(peer, message, to, transfer);
 	} else {

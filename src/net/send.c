@@ -47,13 +47,6 @@ static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *
 	return sent;
 }
 
-void net_close_request(struct net_peer *peer, void *request)
-{
-	peer->net->ucx->ucp_request_free(request);
-	if (--peer->open_requests == 0 && peer->is_broken)
-		net_attend(peer);
-}
-
 /* ---- batches of notes and words ---- */
 
 void net_send_init(struct net_peer *peer)
@@ -65,6 +58,7 @@ void net_send_init(struct net_peer *peer)
 		peer->free = out;
 	}
 	peer->ping.peer = peer->pong.peer = peer->credit.peer = peer;
+	peer->payloads.fd = peer->payloads.mark = -1;
 }
 
 static void give_slot(struct net_out *out)
@@ -159,7 +153,17 @@ bool net_store(struct link *link, int to, uint64_t index, uint64_t value)
 
 /* ---- long payloads ---- */
 
-static void unlink_offer(struct net_peer *peer, struct link_transfer *transfer)
+void net_keep_offer(struct net_peer *peer, struct link_transfer *transfer)
+{
+	struct net_transfer *own = net_transfer_of(transfer);
+	own->prev = NULL;
+	own->next = peer->offers;
+	if (own->next)
+		net_transfer_of(own->next)->prev = transfer;
+	peer->offers = transfer;
+}
+
+struct link_transfer *net_take_offer(struct net_peer *peer, struct link_transfer *transfer)
 {
 	struct net_transfer *own = net_transfer_of(transfer);
 	if (own->next)
@@ -168,6 +172,7 @@ static void unlink_offer(struct net_peer *peer, struct link_transfer *transfer)
 		net_transfer_of(own->prev)->next = own->next;
 	else
 		peer->offers = own->next;
+	return transfer;
 }
 
 static void on_payload_sent(void *request, ucs_status_t status, void *user)
@@ -175,7 +180,7 @@ static void on_payload_sent(void *request, ucs_status_t status, void *user)
 	struct link_transfer *transfer = user;
 	struct net_transfer *own = net_transfer_of(transfer);
 	struct net_peer *peer = own->peer;
-	unlink_offer(peer, transfer);
+	net_take_offer(peer, transfer);
 	if (status != UCS_OK && !net_peer_is_gone(peer))
 		net_break(peer);
 	if (status == UCS_OK)
@@ -183,6 +188,16 @@ static void on_payload_sent(void *request, ucs_status_t status, void *user)
 	else
 		net_end(transfer, net_peer_end(peer));
 	net_close_request(peer, request);
+}
+
+/* An OFFER, FETCH or GOT has been sent. */
+static void on_asked(void *request, ucs_status_t status, void *user)
+{
+	struct net_transfer *own = net_transfer_of(user);
+	own->is_under_way = false;
+	if (status != UCS_OK)
+		net_break(own->peer);
+	net_close_request(own->peer, request);
 }
 
 static bool send_long(struct net_peer *peer, const struct link_note *note, const void *payload,
@@ -194,11 +209,17 @@ static bool send_long(struct net_peer *peer, const struct link_note *note, const
 		return false;
 	*own = (struct net_transfer){.peer = peer, .header = header_of(peer, kind, peer->sent + 1)};
 	own->header.note = *note;
+	own->memory = (unsigned char *)(uintptr_t)payload; /* is only read */
+	own->bytes = bytes;
+	bool by_socket = peer->net->has_payload_sockets && !transfer->is_eager;
 	bool gone = net_peer_is_gone(peer);
 	if (!gone && !has_room(peer))
 		return false;
 	ucs_status_ptr_t sent = NULL;
-	if (!gone)
+	if (!gone && by_socket)
+		sent = send_am(peer, &own->header, &own->bytes, sizeof own->bytes,
+			       UCP_AM_SEND_FLAG_EAGER, on_asked, transfer);
+	else if (!gone)
 		sent = send_am(peer, &own->header, payload, bytes,
 			       transfer->is_eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV,
 			       on_payload_sent, transfer);
@@ -211,14 +232,12 @@ static bool send_long(struct net_peer *peer, const struct link_note *note, const
 	if (UCS_PTR_IS_ERR(sent))
 		return false;
 	peer->sent++;
-	if (!sent) { /* UCX has copied the payload */
+	own->is_under_way = by_socket && sent;
+	if (!sent && !by_socket) { /* UCX has copied the payload */
 		net_end(transfer, LS_OK);
 		return true;
 	}
-	own->next = peer->offers;
-	if (own->next)
-		net_transfer_of(own->next)->prev = transfer;
-	peer->offers = transfer;
+	net_keep_offer(peer, transfer);
 	return true;
 }
 
@@ -271,6 +290,14 @@ void net_send_control(struct net_peer *peer)
 	send_if_due(&peer->credit, NET_CREDIT_ONLY);
 }
 
+ucs_status_ptr_t net_send_answer(struct net_peer *peer, struct link_transfer *transfer,
+				 enum net_kind kind)
+{
+	struct net_transfer *own = net_transfer_of(transfer);
+	own->header = header_of(peer, kind, own->header.position);
+	return send_am(peer, &own->header, NULL, 0, UCP_AM_SEND_FLAG_EAGER, on_asked, transfer);
+}
+
 /* ---- refusals ---- */
 
 struct refusal {
@@ -281,8 +308,7 @@ struct refusal {
 
 static void end_refusal(struct refusal *refusal)
 {
-	const struct net *net = refusal->peer->net;
-	net->ucx->ucp_am_data_release(net->worker, refusal->handle);
+	net_release_offer(refusal->peer, refusal->handle);
 	free(refusal);
 }
 
@@ -301,7 +327,7 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
 	struct refusal *refusal = malloc(sizeof *refusal);
 	if (!refusal) { /* the source must not take the payload for delivered */
 		net_break(peer);
-		peer->net->ucx->ucp_am_data_release(peer->net->worker, handle);
+		net_release_offer(peer, handle);
 		return;
 	}
 	*refusal = (struct refusal){

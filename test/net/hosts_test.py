@@ -46,8 +46,8 @@ def main():
             print("0 passed, 0 failed")
             return 0
         peers = ranks * (hosts - 1)
-        # Two sockets for each peer, and one that listens for the network device.
-        lines = re.findall(rf"rank \d: 602 messages from each of {peers} ranks, {2 * peers + 1} sockets", ran.stdout)
+        # Three sockets for each peer, and one that listens for the network device.
+        lines = re.findall(rf"rank \d: 602 messages from each of {peers} ranks, {3 * peers + 1} sockets", ran.stdout)
         good = ran.returncode == 0 and len(lines) == hosts * ranks
         passed, failed = passed + good, failed + (not good)
         print(f"{'ok' if good else 'not ok'} - {name or f'{hosts} hosts of {ranks} ranks'}")

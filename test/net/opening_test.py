@@ -96,6 +96,13 @@ def test_short_of_files(program):
     need("ulimit -n" in text or "the connection to rank 2 on another host broke before all ranks were connected" in text, text)
 
 
+def test_networks_differ(program):
+    """All ranks say which setting differs."""
+    text = play("sh", "-c", f"[ $HOST = 0 ] || export LOCKSTEP_NETWORK=ucx UCX_TLS=tcp; exec {program}")
+    need(statuses(text) == dict.fromkeys(range(SIZE), "LS_INCONSISTENT"), text)
+    need(text.count("rank 2 and rank 0 have different values of LOCKSTEP_NETWORK") == SIZE, text)
+
+
 FULL = "mount -t tmpfs -o size=4k tmpfs /dev/shm || exec echo no mount; head -c 4096 /dev/zero > /dev/shm/full; exec "
 
 
