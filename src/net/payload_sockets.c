@@ -32,7 +32,7 @@ struct hello {
 	uint32_t epoch;
 	uint16_t source, target;
 };
-enum { HELLO_BYTES = sizeof(struct hello) };
+_Static_assert(sizeof(struct hello) == 24, "no padding, which would be sent");
 static const uint64_t hello_magic = UINT64_C(0x6c73207061796c64);
 
 /* Somebody who has connected, and whose hello is not complete. */
@@ -103,10 +103,18 @@ void net_close_payload_socket(struct net_peer *peer)
 	own->fd = -1;
 }
 
+/* The others keep their order: the first is the oldest. */
+static void remove_guest(struct net *net, int i)
+{
+	net->guest_count--;
+	memmove(&net->guests[i], &net->guests[i + 1],
+		(size_t)(net->guest_count - i) * sizeof net->guests[0]);
+}
+
 static void drop_guest(struct net *net, int i)
 {
 	close(net->guests[i].fd); /* which ends the polling of it, too */
-	net->guests[i] = net->guests[--net->guest_count];
+	remove_guest(net, i);
 }
 
 void net_stop_listening_for_payloads(struct net *net)
@@ -238,11 +246,10 @@ static bool hear_guest(struct net *net, int i)
 	guest->got += got > 0 ? (size_t)got : 0;
 	if (got > 0 && guest->got < sizeof guest->hello)
 		return false;
-	if (got > 0 && is_peer(net, guest)) {
-		net->guests[i] = net->guests[--net->guest_count];
-		return true;
-	}
-	drop_guest(net, i);
+	if (got > 0 && is_peer(net, guest))
+		remove_guest(net, i);
+	else
+		drop_guest(net, i);
 	return true;
 }
 
@@ -258,6 +265,8 @@ static ls_status accept_guests(struct net *net)
 			drop_guest(net, 0);
 		net->guests[net->guest_count++] = (struct net_guest){.fd = fd};
 		(void)poll_socket(net, fd, EPOLLIN, 0);
+		/* At once, so that no crowd pushes a peer out that has said who it is. */
+		(void)hear_guest(net, net->guest_count - 1);
 	}
 }
 

@@ -12,7 +12,7 @@
 #include "net/peer.h"
 #include "net/rank_fixture.h"
 
-enum { RANKS = 2, HELLO_BYTES = 24, CROWD = 100 };
+enum { RANKS = 2, HELLO_BYTES = 24, CROWD = 100, GUESTS_MORE = 64 };
 
 static struct link *links[RANKS];
 
@@ -171,6 +171,9 @@ static void a_crowd_keeps_nobody_out(void **unused)
 		assert_false(connect_a_bit());
 	}
 	net->addressed--;
+	for (int i = 0; i < CROWD - RANKS - GUESTS_MORE; i++)
+		assert_true(is_dropped(fds[i])); /* the oldest */
+	assert_false(is_dropped(fds[CROWD - 1]));
 	connect_all();
 	for (int i = 0; i < CROWD; i++) {
 		dropped += is_dropped(fds[i]);
