@@ -215,7 +215,7 @@
 		"UCX was loaded before Lockstep: it may have replaced signal handlers " \
 		"and mmap of this process"
 #define MESSAGE_NET_SYSTEM \
-	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
+	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot prepare connections to other hosts: %s: %s"
 #define MESSAGE_NET_LIMIT                                                                            \
 	"LS-NET-LIMIT", SETTING_LOG_ERROR,                                                           \
 		"the limit of rank %d is %llu open files, which is too few to connect to ranks on "  \
