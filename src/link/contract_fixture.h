@@ -94,31 +94,6 @@ static inline void contract_many(void **state)
 	}
 }
 
-/* What a source posts when it is done with a payload does not overtake the payload. */
-static inline void contract_after_done(void **state)
-{
-	enum { COUNT = 10, BYTES = 2 << 20 };
-	struct contract_end *source = contract_end(state, 0), *target = contract_end(state, 1);
-	unsigned char *from = malloc(BYTES), *to = malloc(BYTES);
-	contract_fill(from, 0, BYTES);
-	for (int i = 0; i < COUNT; i++) {
-		struct link_transfer sent = {.status = LS_PENDING}, fetched = {.status = LS_PENDING};
-		uint64_t n = 2 * (uint64_t)i;
-		const struct link_message *message =
-			contract_offer(state, 0, 1, n, from, BYTES, &sent);
-		target->link->ops->fetch(target->link, 0, message, to, &fetched);
-		/* The source looks often, and the target seldom. */
-		for (int k = 0; source->done <= i; k++)
-			contract_advance(k % 50 ? source : target);
-		contract_post(state, 0, 1, n + 1, NULL, 0, NULL);
-		while (target->told[0] < n + 2)
-			contract_advance_all(state);
-		assert_int_equal(target->done, i + 1);
-	}
-	free(from);
-	free(to);
-}
-
 static inline void contract_unwanted(void **state)
 {
 	struct contract_end *source = contract_end(state, 0), *target = contract_end(state, 1);
@@ -290,10 +265,10 @@ static inline int contract_run(const struct contract_factory *factory)
 	}
 	const struct CMUnitTest tests[] = {
 		CONTRACT_TEST(contract_order),         CONTRACT_TEST(contract_long),
-		CONTRACT_TEST(contract_many),          CONTRACT_TEST(contract_after_done),
-		CONTRACT_TEST(contract_unwanted),      CONTRACT_TEST(contract_cut_by_source),
-		CONTRACT_TEST(contract_cut_by_target), CONTRACT_TEST(contract_eager),
-		CONTRACT_TEST(contract_sleep),         CONTRACT_TEST(contract_after_cut),
+		CONTRACT_TEST(contract_many),          CONTRACT_TEST(contract_unwanted),
+		CONTRACT_TEST(contract_cut_by_source), CONTRACT_TEST(contract_cut_by_target),
+		CONTRACT_TEST(contract_eager),         CONTRACT_TEST(contract_sleep),
+		CONTRACT_TEST(contract_after_cut),
 	};
 #undef CONTRACT_TEST
 	print_message("# %s, seed %llu\n", factory->name, (unsigned long long)factory->seed);

@@ -72,8 +72,7 @@ static void begin_moving(struct net_peer *peer)
 
 /* ---- messages about payloads ---- */
 
-/* Of messages that UCX had no memory for, the rest goes later, in order. */
-static void send_fetches(struct net_peer *peer)
+void net_send_due_fetches(struct net_peer *peer)
 {
 	for (struct link_transfer *t = peer->payloads.in.first; t; t = net_transfer_of(t)->next) {
 		struct net_transfer *own = net_transfer_of(t);
@@ -99,13 +98,7 @@ void net_ask(struct net_peer *peer, const struct link_message *message, void *to
 	own->is_due = true;
 	append(&peer->payloads.in, transfer);
 	begin_moving(peer);
-	send_fetches(peer);
-}
-
-void net_send_due_fetches(struct net_peer *peer)
-{
-	if (peer->payloads.in.first)
-		send_fetches(peer);
+	net_send_due_fetches(peer);
 }
 
 void net_take_fetch(struct net_peer *peer, struct link_transfer *offer)
@@ -251,8 +244,8 @@ bool net_await_last_bytes(struct net_peer *peer)
 	if (own->fd < 0 || !own->in.first)
 		return false;
 	if (own->gives_up_ns == 0) {
-		shutdown(own->fd,
-			 SHUT_WR); /* so the peer's end, if it waits too, does not wait long */
+		/* The peer may wait here as well: so it learns at once that nothing comes. */
+		shutdown(own->fd, SHUT_WR);
 		own->gives_up_ns = clock_deadline_ns(LAST_BYTES_MS);
 	}
 	if (move_in(peer))

@@ -62,6 +62,15 @@ static void bring_offer(struct fake *fake, uint32_t position, uint64_t bytes)
 	assert_true(fake->last.handle && !fake->last.payload && fake->last.bytes == bytes);
 }
 
+/* The same, and this rank wants the payload. */
+static void ask(struct fake *fake, uint32_t position, unsigned char to[SHORT_BYTES],
+		struct link_transfer *transfer)
+{
+	bring_offer(fake, position, SHORT_BYTES);
+	*transfer = (struct link_transfer){.status = LS_PENDING};
+	net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to, transfer);
+}
+
 /* Reads what this rank has sent, until there is no more. Returns how much of it there is. */
 static size_t read_theirs(size_t at)
 {
@@ -216,10 +225,9 @@ static void an_answer_may_come_at_once(void **state)
 static void a_payload_comes_in_pieces(void **state)
 {
 	struct fake *fake = *state;
-	struct link_transfer fetched = {.status = LS_PENDING};
+	struct link_transfer fetched;
 	static unsigned char to[SHORT_BYTES];
-	bring_offer(fake, 1, SHORT_BYTES);
-	net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to, &fetched);
+	ask(fake, 1, to, &fetched);
 	assert_true(fake_ucx.sent[0].kind == NET_FETCH && fake_ucx.sent[0].position == 1);
 	const struct net_payload_head head = {1, SHORT_BYTES};
 	for (size_t i = 0; i < sizeof head + SHORT_BYTES; i++) {
@@ -241,12 +249,11 @@ static void a_payload_comes_in_pieces(void **state)
 static void fetches_keep_their_order(void **state)
 {
 	struct fake *fake = *state;
-	struct link_transfer fetched[2] = {{.status = LS_PENDING}, {.status = LS_PENDING}};
+	struct link_transfer fetched[2];
 	static unsigned char to[2][SHORT_BYTES];
 	for (uint32_t i = 0; i < 2; i++) {
-		bring_offer(fake, i + 1, SHORT_BYTES);
 		fake_ucx.error = i == 0 ? UCS_ERR_NO_MEMORY : UCS_OK;
-		net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to[i], &fetched[i]);
+		ask(fake, i + 1, to[i], &fetched[i]);
 	}
 	fake_advance(fake);
 	assert_int_equal(fake_ucx.sends, 2);
@@ -279,13 +286,12 @@ static void an_unwanted_payload_is_refused(void **state)
 static void wrong_bytes_break_the_peer(void **state)
 {
 	struct fake *fake = *state;
-	struct link_transfer fetched = {.status = LS_PENDING}, sent;
+	struct link_transfer fetched, sent;
 	static unsigned char to[SHORT_BYTES];
 	static const struct net_payload_head wrong[] = {{2, SHORT_BYTES}, {1, SHORT_BYTES - 1}};
 	static int turn;
-	bring_offer(fake, 1, SHORT_BYTES);
 	offer(fake, &sent, SHORT_BYTES);
-	net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to, &fetched);
+	ask(fake, 1, to, &fetched);
 	if (turn < 2)
 		send_theirs(wrong[turn].position, wrong[turn].bytes, SHORT_BYTES - 1);
 	else
@@ -302,12 +308,10 @@ static void wrong_bytes_break_the_peer(void **state)
 static void last_bytes_arrive(void **state)
 {
 	struct fake *fake = *state;
-	struct link_transfer fetched[2] = {{.status = LS_PENDING}, {.status = LS_PENDING}};
+	struct link_transfer fetched[2];
 	static unsigned char to[2][SHORT_BYTES];
-	for (uint32_t i = 0; i < 2; i++) {
-		bring_offer(fake, i + 1, SHORT_BYTES);
-		net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to[i], &fetched[i]);
-	}
+	for (uint32_t i = 0; i < 2; i++)
+		ask(fake, i + 1, to[i], &fetched[i]);
 	send_theirs(1, SHORT_BYTES, SHORT_BYTES / 2);
 	net_break(&fake->net->peers[FAKE_PEER]);
 	for (int i = 0; i < 10; i++)
@@ -326,10 +330,9 @@ static void last_bytes_arrive(void **state)
 static void a_cut_ends_all(void **state)
 {
 	struct fake *fake = *state;
-	struct link_transfer fetched = {.status = LS_PENDING}, sent[2];
+	struct link_transfer fetched, sent[2];
 	static unsigned char to[SHORT_BYTES];
-	bring_offer(fake, 1, SHORT_BYTES);
-	net_fetch(&fake->net->link, FAKE_PEER, &fake->last, to, &fetched);
+	ask(fake, 1, to, &fetched);
 	offer(fake, &sent[0], LONG_BYTES);
 	offer(fake, &sent[1], SHORT_BYTES);
 	bring(fake, NET_FETCH, 1);

@@ -318,6 +318,7 @@ bool net_poll_payloads(struct net *net);
 /* The payload of an offer is wanted: asks for it. */
 void net_ask(struct net_peer *peer, const struct link_message *message, void *to,
 	     struct link_transfer *transfer);
+/* Sends the FETCHes that UCX had no memory for, in order, as far as it has some now. */
 void net_send_due_fetches(struct net_peer *peer);
 /* The peer wants this offer, which is not in `offers` any more. */
 void net_take_fetch(struct net_peer *peer, struct link_transfer *offer);
