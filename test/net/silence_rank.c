@@ -4,8 +4,8 @@
  * for so long that hosts have heard each other: no host misses one that it has never heard. With
  * LINGERS set it keeps a group that has failed open until there is a file `stop`. With MOVES set
  * each step also moves long payloads between hosts: `messages` of the second half of the ranks to
- * the first, or a `scatter` of the last rank. With STOPS set that rank stops itself soon after it
- * has begun to move its own, once all have done some steps. */
+ * the first, or a `scatter` of the last rank. With STOPS set that rank stops itself while its own is
+ * on the way, once all have done some steps. */
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 
 #include "files.h"
 
-enum { SOME = 20, HEARD_MS = 500, LONG_BYTES = 32 << 20, MIDDLE_MS = 5 };
+enum { SOME = 20, HEARD_MS = 500, LONG_BYTES = 32 << 20, MIDDLE_MS = 1 };
 
 static int64_t now_ms(void)
 {
@@ -39,6 +39,14 @@ static ls_status move(ls_group *group, bool scatters, unsigned char *data, ls_re
 			   : ls_isend(group, data, LONG_BYTES, LS_UINT8, rank - half, NULL, request);
 }
 
+/* Stops this process, unless the payload was faster: then the next one may be on the way. */
+static void stop_midway(ls_request *request)
+{
+	(void)poll(NULL, 0, MIDDLE_MS);
+	if (ls_test(request) == LS_PENDING)
+		(void)raise(SIGSTOP);
+}
+
 /* data NULL: moves nothing. */
 static ls_status step(ls_group *group, int32_t *ends, unsigned char *data, bool stops)
 {
@@ -49,10 +57,8 @@ static ls_status step(ls_group *group, int32_t *ends, unsigned char *data, bool 
 		status = move(group, strcmp(moves, "scatter") == 0, data, &request);
 	if (status != LS_OK || !data)
 		return status;
-	if (stops) {
-		(void)poll(NULL, 0, MIDDLE_MS);
-		(void)raise(SIGSTOP);
-	}
+	if (stops)
+		stop_midway(request);
 	status = ls_wait(request, 0);
 	ls_request_free(request);
 	return status;
