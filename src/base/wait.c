@@ -147,7 +147,7 @@ static bool awaits_link(const struct wait_call *call)
 static bool spin_for_words(const struct waiter *waiter, const struct wait_call *call,
 			   uint64_t *since_ns, ls_status *status, int *peer)
 {
-	bool gives_way = waiter->yield, far = waiter->pump && awaits_link(call);
+	bool gives_way = waiter->yield, remote = waiter->pump && awaits_link(call);
 	*since_ns = 0;
 	*peer = -1;
 	for (unsigned i = 1;; i++) {
@@ -167,7 +167,7 @@ static bool spin_for_words(const struct waiter *waiter, const struct wait_call *
 				return false;
 			gives_way = waiter->yield || now - *since_ns >= WAIT_SPIN_ALONE_NS;
 		}
-		if (far || i % LINK_RARELY == 0)
+		if (remote || i % LINK_RARELY == 0)
 			wait_pump_advance(waiter->pump);
 		if (gives_way)
 			sched_yield();

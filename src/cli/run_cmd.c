@@ -50,7 +50,7 @@ static int take_variable(const struct cli_command *self, const char *name, struc
 }
 
 /* Takes the options of a job on several hosts. Returns -1 to go on, otherwise the exit status. */
-static int take_far(const struct cli_command *self, int option, struct wanted *out)
+static int take_remote(const struct cli_command *self, int option, struct wanted *out)
 {
 	switch (option) {
 	case 'H':
@@ -128,7 +128,7 @@ static int parse_options(const struct cli_command *self, int argc, char **argv,
 		case 'h':
 			return CLI_OK;
 		default:
-			early = take_far(self, option, wanted);
+			early = take_remote(self, option, wanted);
 			if (early >= 0)
 				return early;
 		}

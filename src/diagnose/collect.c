@@ -20,7 +20,7 @@ struct sources {
 	} * places;
 	struct diagnose_look *before;
 	const struct diagnose_closing *closing;
-	struct ranks far; /* on other hosts */
+	struct ranks remote; /* on other hosts */
 };
 
 /* ---- first: the rank's process, and whether it is dead or has left ---- */
@@ -100,7 +100,7 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 
 /* Whether the rank is on another host. What such a rank has sent may be under way;
  * diagnose_check_traffic sees to that later. */
-static bool is_far(const struct diagnose_source *source)
+static bool is_remote(const struct diagnose_source *source)
 {
 	return source && !source->trace && source->host;
 }
@@ -112,7 +112,7 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 	if (!word || edge->peer < -1 || edge->peer >= size)
 		return true; /* cannot be evaluated, so it proves nothing */
 	bool mirrored = edge->segment == WAIT_SEGMENT_MIRROR && edge->peer >= 0 &&
-			is_far(by_rank[edge->peer]);
+			is_remote(by_rank[edge->peer]);
 	if (edge->segment != WAIT_SEGMENT_MAPPED && !mirrored)
 		return true;
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
@@ -332,12 +332,12 @@ static void look_at_all(const struct sources *sources, struct diagnose_snapshot 
 }
 
 /* The ranks that are stuck if all threads outside sleep, and all ranks on other hosts are stuck. */
-static struct ranks find_likely(struct diagnose_snapshot *snapshot, const struct ranks *far)
+static struct ranks find_likely(struct diagnose_snapshot *snapshot, const struct ranks *remote)
 {
 	for (int r = 0; r < snapshot->size; r++)
 		diagnose_set_asleep(&snapshot->ranks[r], UINT32_MAX);
-	struct ranks likely = diagnose_find_stuck_if(snapshot, far);
-	ranks_drop(&likely, far);
+	struct ranks likely = diagnose_find_stuck_if(snapshot, remote);
+	ranks_drop(&likely, remote);
 	for (int r = 0; r < snapshot->size; r++)
 		diagnose_set_asleep(&snapshot->ranks[r], 0);
 	return likely;
@@ -349,7 +349,7 @@ static struct ranks find_likely(struct diagnose_snapshot *snapshot, const struct
 static void look_closely(const struct sources *sources, struct diagnose_snapshot *snapshot)
 {
 	struct diagnose_look *before = sources->before;
-	struct ranks stuck = find_likely(snapshot, &sources->far), seen = {{0}};
+	struct ranks stuck = find_likely(snapshot, &sources->remote), seen = {{0}};
 	RANKS_EACH (r, &stuck) {
 		if (sources->shares[r])
 			continue;
@@ -359,8 +359,8 @@ static void look_closely(const struct sources *sources, struct diagnose_snapshot
 	if (!ranks_any(&seen))
 		return;
 	look_at_all(sources, snapshot);
-	struct ranks elsewhere =
-		find_likely(snapshot, &sources->far); /* whose threads have not been seen before */
+	struct ranks elsewhere = find_likely(
+		snapshot, &sources->remote); /* whose threads have not been seen before */
 	ranks_drop(&elsewhere, &stuck);
 	for (int r = 0; r < snapshot->size; r++) {
 		snapshot->ranks[r].awake = ranks_have(&elsewhere, r);
@@ -397,7 +397,7 @@ static bool sources_init(struct sources *all, const struct diagnose_source *sour
 		all->by_rank[r] = &sources[i];
 		all->traces[r] = sources[i].trace;
 		if (sources[i].host && !sources[i].trace)
-			ranks_add(&all->far, r);
+			ranks_add(&all->remote, r);
 	}
 	return true;
 }

@@ -327,7 +327,7 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 void diagnose_write_death_advice(struct diagnose_writer *writer,
 				 const struct diagnose_snapshot *snapshot, int r);
 /* Whether the rank is on another host, so that its trace is not seen here. */
-static inline bool diagnose_is_far(const struct diagnose_rank *rank)
+static inline bool diagnose_is_remote(const struct diagnose_rank *rank)
 {
 	return !rank->known && rank->host[0];
 }

@@ -3,18 +3,18 @@
  * wait in a ring; ranks 0 and 1 are on this host, rank 2 is on another one. */
 #include "diagnose/collect_fixture.h"
 
-enum { FAR = 2 };
-static const uint16_t hosts[SIZE] = {0, 0, FAR};
+enum { REMOTE = 2 };
+static const uint16_t hosts[SIZE] = {0, 0, REMOTE};
 
 /* One host's look at its own ranks; those of the other host are named only. */
-static struct diagnose_snapshot *look(const struct collect_fixture *fixture, bool at_far)
+static struct diagnose_snapshot *look(const struct collect_fixture *fixture, bool at_remote)
 {
 	struct diagnose_snapshot *snapshot = diagnose_snapshot_new(SIZE);
 	struct diagnose_source sources[SIZE];
 	assert_non_null(snapshot);
 	for (int r = 0; r < SIZE; r++) {
 		sources[r] = fixture->sources[r];
-		if ((r == FAR) == at_far)
+		if ((r == REMOTE) == at_remote)
 			continue;
 		sources[r].trace = NULL;
 		sources[r].pid = 0;
@@ -25,21 +25,22 @@ static struct diagnose_snapshot *look(const struct collect_fixture *fixture, boo
 	/* All ranks are of this process, which runs; rank 2 would be alone in its process, and
 	 * sleep.
 	 * */
-	snapshot->ranks[FAR].awake = false;
-	snapshot->ranks[FAR].sleep = 1;
+	snapshot->ranks[REMOTE].awake = false;
+	snapshot->ranks[REMOTE].sleep = 1;
 	return snapshot;
 }
 
-static struct ranks ranks_at(bool at_far)
+static struct ranks ranks_at(bool at_remote)
 {
-	return ranks_of_bits(at_far ? 1u << FAR : 3u);
+	return ranks_of_bits(at_remote ? 1u << REMOTE : 3u);
 }
 
 /* A snapshot with what both looks of a host show. */
-static struct diagnose_snapshot *look_twice(const struct collect_fixture *fixture, bool at_far)
+static struct diagnose_snapshot *look_twice(const struct collect_fixture *fixture, bool at_remote)
 {
-	struct ranks here = ranks_at(at_far);
-	struct diagnose_snapshot *first = look(fixture, at_far), *second = look(fixture, at_far);
+	struct ranks here = ranks_at(at_remote);
+	struct diagnose_snapshot *first = look(fixture, at_remote),
+				 *second = look(fixture, at_remote);
 	diagnose_confirm(second, first, &here);
 	free(first);
 	return second;
@@ -55,7 +56,7 @@ static struct diagnose_traffic *new_traffic(void)
 }
 
 /* All ranks, as this host sees them in the end. */
-static bool stopped; /* rank FAR is */
+static bool stopped; /* rank REMOTE is */
 
 static struct diagnose_snapshot *look_at_all(const struct collect_fixture *fixture,
 					     struct diagnose_traffic *traffic)
@@ -70,9 +71,9 @@ static struct diagnose_snapshot *look_at_all(const struct collect_fixture *fixtu
 	assert_true(diagnose_unpack(snapshot, &here, block, bytes, read));
 	read[0] = traffic[0];
 	read[1] = traffic[1];
-	assert_memory_equal(&read[FAR], &traffic[FAR], sizeof read[FAR]);
+	assert_memory_equal(&read[REMOTE], &traffic[REMOTE], sizeof read[REMOTE]);
 	if (stopped)
-		snapshot->ranks[FAR].process = DIAGNOSE_PROCESS_STOPPED;
+		snapshot->ranks[REMOTE].process = DIAGNOSE_PROCESS_STOPPED;
 	diagnose_check_traffic(snapshot, hosts, read);
 	free(block);
 	free(read);
@@ -95,8 +96,8 @@ static void test_a_ring_over_hosts(void **state)
 	publish_ring(fixture);
 	struct diagnose_snapshot *alone = look(fixture, false);
 	assert_int_equal(test_bits(diagnose_find_stuck(alone)), 0);
-	assert_false(alone->ranks[FAR].known);
-	assert_string_equal(alone->ranks[FAR].host, "b");
+	assert_false(alone->ranks[REMOTE].known);
+	assert_string_equal(alone->ranks[REMOTE].host, "b");
 	assert_int_equal(stuck(fixture, traffic), 7);
 	free(alone);
 	free(traffic);
@@ -119,32 +120,32 @@ static void test_what_is_under_way(void **state)
 	struct collect_fixture *fixture = *state;
 	struct diagnose_traffic *traffic = new_traffic();
 	publish_ring(fixture);
-	uint64_t *one_sided[] = {&traffic[0].posted[FAR],  &traffic[FAR].posted[1],
-				 &traffic[1].arrived[FAR], &traffic[FAR].begun[0],
-				 &traffic[0].fetched[FAR], &traffic[FAR].released[1],
-				 &traffic[FAR].ahead[0],   &traffic[0].copied[FAR]};
+	uint64_t *one_sided[] = {&traffic[0].posted[REMOTE],  &traffic[REMOTE].posted[1],
+				 &traffic[1].arrived[REMOTE], &traffic[REMOTE].begun[0],
+				 &traffic[0].fetched[REMOTE], &traffic[REMOTE].released[1],
+				 &traffic[REMOTE].ahead[0],   &traffic[0].copied[REMOTE]};
 	for (size_t i = 0; i < sizeof one_sided / sizeof one_sided[0]; i++) {
 		*one_sided[i] = 1;
 		assert_int_equal(stuck(fixture, traffic), 0);
 		*one_sided[i] = 0;
 	}
-	traffic[FAR].is_served = false;
+	traffic[REMOTE].is_served = false;
 	assert_int_equal(stuck(fixture, traffic), 0);
-	traffic[FAR].is_served = true;
-	traffic[0].posted[FAR] = traffic[FAR].arrived[0] = 7;
-	traffic[FAR].begun[1] = traffic[FAR].fetched[1] = traffic[1].released[FAR] = 3;
+	traffic[REMOTE].is_served = true;
+	traffic[0].posted[REMOTE] = traffic[REMOTE].arrived[0] = 7;
+	traffic[REMOTE].begun[1] = traffic[REMOTE].fetched[1] = traffic[1].released[REMOTE] = 3;
 	assert_int_equal(stuck(fixture, traffic), 7);
 	/* An eager payload that was fetched is one of which its source does not know. */
-	traffic[FAR].begun[1] = traffic[FAR].fetched[1] = 4;
-	traffic[FAR].copied[1] = 1;
+	traffic[REMOTE].begun[1] = traffic[REMOTE].fetched[1] = 4;
+	traffic[REMOTE].copied[1] = 1;
 	assert_int_equal(stuck(fixture, traffic), 7);
 	free(traffic);
 }
 
-/* Rank 1 waits for a word that FAR writes. */
-static void wait_for_far(struct collect_fixture *fixture)
+/* Rank 1 waits for a word that REMOTE writes. */
+static void wait_for_remote(struct collect_fixture *fixture)
 {
-	struct wait_slot_body body = wait_for(1, FAR);
+	struct wait_slot_body body = wait_for(1, REMOTE);
 	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
 	publish(fixture, 1, 0, &body);
 }
@@ -157,17 +158,17 @@ static void test_who_is_stopped(void **state)
 	struct diagnose_traffic *traffic = new_traffic();
 	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 	struct diagnose_verdict verdict;
-	wait_for_far(fixture);
+	wait_for_remote(fixture);
 	stopped = true;
 	for (int sent = 0; sent < 3; sent++) {
-		traffic[1].posted[FAR] = 1;
-		traffic[FAR].posted[1] = (uint64_t)sent;
-		traffic[FAR].kept_back[1] =
+		traffic[1].posted[REMOTE] = 1;
+		traffic[REMOTE].posted[1] = (uint64_t)sent;
+		traffic[REMOTE].kept_back[1] =
 			sent == 2 ? 2 : 0; /* and will not come before it goes on */
 		struct diagnose_snapshot *snapshot = look_at_all(fixture, traffic);
 		diagnose_judge(snapshot, &hint, &verdict);
 		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_STOPPED);
-		assert_int_equal(verdict.culprit, sent == 1 ? -1 : FAR);
+		assert_int_equal(verdict.culprit, sent == 1 ? -1 : REMOTE);
 		free(snapshot);
 	}
 	stopped = false;
@@ -181,18 +182,18 @@ static void test_who_has_left(void **state)
 	struct diagnose_traffic *traffic = new_traffic();
 	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 	struct diagnose_verdict verdict;
-	wait_for_far(fixture);
-	atomic_store(&fixture->traces[FAR].header->left_ns, 99);
+	wait_for_remote(fixture);
+	atomic_store(&fixture->traces[REMOTE].header->left_ns, 99);
 	struct diagnose_snapshot *snapshot = look_at_all(fixture, traffic);
 	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
 	free(snapshot);
-	traffic[FAR].posted[1] = 1;
+	traffic[REMOTE].posted[1] = 1;
 	snapshot = look_at_all(fixture, traffic);
 	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_not_equal(verdict.cause, DIAGNOSE_LEFT);
 	free(snapshot);
-	traffic[1].lost[FAR] = true; /* nothing comes from there any more */
+	traffic[1].lost[REMOTE] = true; /* nothing comes from there any more */
 	snapshot = look_at_all(fixture, traffic);
 	diagnose_judge(snapshot, &hint, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);

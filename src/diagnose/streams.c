@@ -182,7 +182,7 @@ static void add_peer(const struct diagnose_snapshot *snapshot, const struct diag
 {
 	struct wait_edge edge = {.owner = -1, .peer = peer, .segment = WAIT_SEGMENT_NONE};
 	words->fails |= peer >= snapshot->size;
-	if (peer < snapshot->size && diagnose_is_far(&snapshot->ranks[peer]))
+	if (peer < snapshot->size && diagnose_is_remote(&snapshot->ranks[peer]))
 		edge.segment = WAIT_SEGMENT_MIRROR; /* what it has sent may be under way */
 	add_word(words, &edge, op);
 }
@@ -211,7 +211,8 @@ static void add_peers(const struct diagnose_snapshot *snapshot, const struct dia
 					    !diagnose_has_left(&snapshot->ranks[r], record->group))) {
 			add_peer(snapshot, op, r, words);
 			/* What several hosts have sent is not proved. */
-			words->fails |= r < snapshot->size && diagnose_is_far(&snapshot->ranks[r]);
+			words->fails |=
+				r < snapshot->size && diagnose_is_remote(&snapshot->ranks[r]);
 		}
 }
 

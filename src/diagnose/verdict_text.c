@@ -253,7 +253,7 @@ static bool are_unseen(const struct report *report)
 	bool unseen = ranks_any(&report->verdict->culprits);
 	RANKS_EACH (r, &report->verdict->culprits)
 		unseen = unseen && r < report->snapshot->size &&
-			 diagnose_is_far(&report->snapshot->ranks[r]);
+			 diagnose_is_remote(&report->snapshot->ranks[r]);
 	return unseen;
 }
 

@@ -301,9 +301,9 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 	else if (rank->exit_code == DIAGNOSE_EXEC)
 		diagnose_write(writer, "was replaced by another program (exec)");
 	else
-		diagnose_write(writer, rank->left              ? "ended"
-				       : diagnose_is_far(rank) ? "died or was cut off"
-							       : "died of an unknown cause");
+		diagnose_write(writer, rank->left                 ? "ended"
+				       : diagnose_is_remote(rank) ? "died or was cut off"
+								  : "died of an unknown cause");
 }
 
 void diagnose_write_death_advice(struct diagnose_writer *writer,
@@ -324,7 +324,7 @@ void diagnose_write_death_advice(struct diagnose_writer *writer,
 
 void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank)
 {
-	if (diagnose_is_far(rank))
+	if (diagnose_is_remote(rank))
 		diagnose_write(writer, "on host %s", rank->host);
 	else
 		diagnose_write(writer, "its trace cannot be read");
@@ -366,7 +366,7 @@ void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_s
 		last = r;
 	}
 	/* For ranks that are not seen the host has just been said. */
-	if (differ || (last >= 0 && !diagnose_is_far(&snapshot->ranks[last])))
+	if (differ || (last >= 0 && !diagnose_is_remote(&snapshot->ranks[last])))
 		diagnose_write_host(writer, snapshot, last);
 	diagnose_write(writer, "; ");
 }

@@ -15,7 +15,7 @@
  * holds of an arrival and of what this rank itself does, and it is enough that one of the two ends
  * arrives: hosts/parting.c. A rank leaves only after it has read the others, and an area is
  * reset only after all have left; so all that is read belongs to this group. Nothing blocks.
- * Models: test/model/ending.pml, and far_ending.pml between hosts. */
+ * Models: test/model/ending.pml, and remote_ending.pml between hosts. */
 #include "engine/end.h"
 #include "engine/engine_private.h"
 

@@ -56,14 +56,14 @@ static void post_all(struct unit *unit, unsigned char *block)
 		MUST(memory_offset(&unit->link->memory, block, PASSED_BYTES, &offset));
 		memset(block, (int)i, PASSED_BYTES);
 		envelope.count = i;
-		while (!transport_channel_post(team, FAR, &envelope, block, offset, &tickets[i],
+		while (!transport_channel_post(team, REMOTE, &envelope, block, offset, &tickets[i],
 					       &word))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
 	}
 	for (uint64_t i = 0; i < PASSED; i++)
-		while (!transport_channel_taken(team, FAR, tickets[i], &refused, &word))
+		while (!transport_channel_taken(team, REMOTE, tickets[i], &refused, &word))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
-	MUST(transport_channel_quiet(team, FAR, &word));
+	MUST(transport_channel_quiet(team, REMOTE, &word));
 }
 
 /* Every second one is taken without its payload; the first one last, so that its slot is in use all
@@ -96,7 +96,7 @@ static void pass(struct unit *unit)
 	if (unit->rank == 1)
 		return;
 	MUST(memory_alloc(&unit->link->memory, PASSED * PASSED_BYTES, &block) == LS_OK);
-	if (unit->rank == FAR)
+	if (unit->rank == REMOTE)
 		take_all(unit, block);
 	else
 		post_all(unit, block);
@@ -135,11 +135,11 @@ static void words(struct unit *unit)
 {
 	struct transport_team *team = &unit->link->team;
 	int before = (unit->rank + RANKS - 1) % RANKS;
-	bool far = host_of[before] != host_of[unit->rank];
+	bool remote = host_of[before] != host_of[unit->rank];
 	for (uint64_t round = 1; round <= 50; round++) {
 		if (unit->rank > 0)
 			await_word(unit, before, &transport_area_of(team, before)->finished, round,
-				   far ? WAIT_SEGMENT_MIRROR : WAIT_SEGMENT_MAPPED);
+				   remote ? WAIT_SEGMENT_MIRROR : WAIT_SEGMENT_MAPPED);
 		wait_store(&transport_area_of(team, unit->rank)->finished, round);
 		transport_notify_all(team);
 		if (unit->rank == 0)

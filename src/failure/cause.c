@@ -102,11 +102,11 @@ ls_status failure_status(const struct ls_group *group)
 
 static void name_process(const struct world *world, int rank, struct ls_failure *out)
 {
-	_Static_assert(sizeof out->host == sizeof world->far_hosts[0], "a name fits");
-	bool is_far = world->transport.peers[rank].mirror != NULL;
-	out->pid = is_far ? world->far_pids[rank] : world->pids[rank];
-	if (is_far)
-		memcpy(out->host, world->far_hosts[rank], sizeof out->host - 1);
+	_Static_assert(sizeof out->host == sizeof world->remote_hosts[0], "a name fits");
+	bool is_remote = world->transport.peers[rank].mirror != NULL;
+	out->pid = is_remote ? world->remote_pids[rank] : world->pids[rank];
+	if (is_remote)
+		memcpy(out->host, world->remote_hosts[rank], sizeof out->host - 1);
 	text_clean(out->host, false);
 }
 
@@ -344,7 +344,7 @@ static void look_and_publish(struct ls_group *group, const struct failure_cause_
 	 * do. */
 	if (group->team.host_count > 1 &&
 	    (hint->status == LS_TIMED_OUT || hint->status == LS_MISMATCH))
-		snapshot = failure_far_request(group);
+		snapshot = failure_remote_request(group);
 	if (!snapshot)
 		snapshot = failure_collect(group->world, &(struct diagnose_closing){1, &ref->id});
 	report_and_publish(group, ref, 1, NULL, hint, snapshot);

@@ -59,19 +59,19 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *sn
 /* Fails the groups that a rank on another host says have failed. Does not block. */
 void failure_raise_told(struct world *world, const struct hosts_failure *failure);
 
-/* ---- far_state.c ---- */
+/* ---- remote_state.c ---- */
 
 /* What a rank keeps for looks at other hosts. NULL without memory. */
-struct failure_far *failure_far_open(void);
+struct failure_remote *failure_remote_open(void);
 /* Frees it; call after the link is closed. */
-void failure_far_close(struct failure_far *far);
+void failure_remote_close(struct failure_remote *remote);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */
 
 /* For the thread of heartbeats, now and then: wakes the watch if there is something to do. */
 void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns);
 
-/* ---- far_ranks.c ---- */
+/* ---- remote_ranks.c ---- */
 
 /* The reactions to failures and ends of ranks on other hosts. */
 struct hosts_events failure_hosts_events(struct world *world);
@@ -93,7 +93,7 @@ void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
 void failure_warn_open(struct world *world);
 
-/* ---- far_ends.c: the ends of members on other hosts ---- */
+/* ---- remote_ends.c: the ends of members on other hosts ---- */
 
 /* Whether failure_ends_serve still has to look at this group. */
 bool failure_ends_are_due(const struct ls_group *group);

@@ -47,21 +47,21 @@ void failure_await_together(struct ls_group *group);
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
 
-/* ---- far_look.c, far_request.c: looks at all hosts; by the watch, unless said otherwise ---- */
+/* ---- remote_look.c, remote_request.c: looks at all hosts; by the watch, if not said otherwise */
 
-void failure_far_events(struct hosts_events *events);
+void failure_remote_events(struct hosts_events *events);
 /* Answers what other hosts have asked. */
-void failure_far_answer(struct world *world);
+void failure_remote_answer(struct world *world);
 /* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered
  * in time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
-struct diagnose_snapshot *failure_far_collect(struct world *world,
-					      const struct diagnose_closing *closing);
-/* As failure_far_collect, for any thread, of a group of several hosts: the watch collects. */
-struct diagnose_snapshot *failure_far_request(struct ls_group *group);
-/* For the watch: collects what failure_far_request has asked for. */
-void failure_far_serve(struct world *world);
+struct diagnose_snapshot *failure_remote_collect(struct world *world,
+						 const struct diagnose_closing *closing);
+/* As failure_remote_collect, for any thread, of a group of several hosts: the watch collects. */
+struct diagnose_snapshot *failure_remote_request(struct ls_group *group);
+/* For the watch: collects what failure_remote_request has asked for. */
+void failure_remote_serve(struct world *world);
 /* Whether some host has not answered for several looks. */
-bool failure_far_is_unanswering(const struct failure_far *far);
+bool failure_remote_is_unanswering(const struct failure_remote *remote);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */
 
@@ -79,7 +79,7 @@ struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,
 			      bool closed);
 
-/* ---- far_ends.c: the ends of members on other hosts ---- */
+/* ---- remote_ends.c: the ends of members on other hosts ---- */
 
 void failure_ends_events(struct hosts_events *events);
 /* For the watch: fails the groups in which an end that has arrived differs from what this rank

@@ -53,7 +53,7 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < snapshot->size && world->transport.peers[r].mirror &&
 		    !snapshot->ranks[r].known)
-			return failure_far_is_unanswering(world->watch.far);
+			return failure_remote_is_unanswering(world->watch.remote);
 	for (int q = 0; q < group->size; q++)
 		if (waits_in(&snapshot->ranks[group->team.members[q].world], group->id))
 			return transport_is_here(&group->team, q);
@@ -221,7 +221,7 @@ void failure_look(struct world *world)
 	count = keep_unlooked(groups, count);
 	struct diagnose_snapshot *snapshot = NULL;
 	if (spans_hosts(groups, count))
-		snapshot = failure_far_collect(world, NULL);
+		snapshot = failure_remote_collect(world, NULL);
 	if (count > 0 && !snapshot)
 		snapshot = failure_collect(world, NULL);
 	for (int i = 0; i < count; i++) {

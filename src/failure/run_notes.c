@@ -12,7 +12,7 @@
 
 #include "base/messages.h"
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 
 /* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody
  * reads the note, and this rank is about to be killed. */
@@ -76,8 +76,9 @@ void failure_note_open(const char *notes, int rank, ls_status status)
 
 bool failure_is_unreturned(const struct ls_group *group)
 {
-	struct failure_far *far = group->world->watch.far;
-	return far && atomic_load(&far->raised[group->area / 64]) & failure_area_bit(group->area) &&
+	struct failure_remote *remote = group->world->watch.remote;
+	return remote &&
+	       atomic_load(&remote->raised[group->area / 64]) & failure_area_bit(group->area) &&
 	       failure_status(group) != LS_OK && !atomic_load(&group->has_failed);
 }
 

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 #include "failure/traces.h"
 
 enum {
@@ -38,19 +38,19 @@ static bool is_old(const struct failure_answer *answer, uint64_t now_ns)
 
 void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns)
 {
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	struct transport_agent *agent = agent_of(world);
 	bool wakes = false;
 	for (int i = 0; i < TRANSPORT_QUESTIONS; i++) {
 		bool is_asked = atomic_load(&agent->asked[i]) != atomic_load(&agent->given[i]);
 		if (is_asked && is_agent)
-			atomic_store(&far->answers[i].wanted, true);
-		wakes |= (is_asked && is_agent) || is_old(&far->answers[i], now_ns);
+			atomic_store(&remote->answers[i].wanted, true);
+		wakes |= (is_asked && is_agent) || is_old(&remote->answers[i], now_ns);
 	}
 	/* A watch that is looking takes no notice of a wake-up. */
-	if (!wakes || now_ns - far->woken_ns < WAKE_MS * UINT64_C(1000000))
+	if (!wakes || now_ns - remote->woken_ns < WAKE_MS * UINT64_C(1000000))
 		return;
-	far->woken_ns = now_ns;
+	remote->woken_ns = now_ns;
 	failure_watch_serve(&world->watch);
 }
 
@@ -85,7 +85,7 @@ static int make_file(const struct world *world, uint32_t question, size_t bytes,
 
 static void show_file(const struct world *world, int fd, struct failure_shown *shown)
 {
-	struct failure_answer *answer = &world->watch.far->answers[shown->question];
+	struct failure_answer *answer = &world->watch.remote->answers[shown->question];
 	struct stat status;
 	shown->now_ns = clock_now_ns();
 	munmap(shown, shown->bytes);
@@ -118,10 +118,11 @@ static struct failure_shown head_of(const struct world *world, enum transport_qu
 
 static struct diagnose_snapshot *look_at_hosts(struct world *world, struct ranks *answered)
 {
-	struct diagnose_snapshot *snapshot = failure_far_collect_some(world, NULL, false, answered);
-	for (int i = 1; i < TRIES && failure_far_may_try_again(world, answered); i++) {
+	struct diagnose_snapshot *snapshot =
+		failure_remote_collect_some(world, NULL, false, answered);
+	for (int i = 1; i < TRIES && failure_remote_may_try_again(world, answered); i++) {
 		free(snapshot);
-		snapshot = failure_far_collect_some(world, NULL, false, answered);
+		snapshot = failure_remote_collect_some(world, NULL, false, answered);
 	}
 	return snapshot;
 }
@@ -195,7 +196,7 @@ static void show_traces(struct world *world, uint64_t number)
 	struct gathered all = {.world = world,
 			       .head = head_of(world, TRANSPORT_QUESTION_TRACES, number, &none)};
 	void *memory;
-	struct ranks answered = failure_far_copy(world, take_copies, &all);
+	struct ranks answered = failure_remote_copy(world, take_copies, &all);
 	memcpy(all.head.answered, answered.words, sizeof all.head.answered);
 	all.head.waited_ms = FAILURE_COPY_MS;
 	all.head.bytes = failure_copies_align(sizeof all.head) + all.bytes;
@@ -224,13 +225,13 @@ static void tell_given(struct transport_agent *agent, unsigned question, uint64_
 
 void failure_show_serve(struct world *world)
 {
-	struct failure_far *far = world->watch.far;
-	for (unsigned i = 0; far && i < TRANSPORT_QUESTIONS; i++) {
+	struct failure_remote *remote = world->watch.remote;
+	for (unsigned i = 0; remote && i < TRANSPORT_QUESTIONS; i++) {
 		struct transport_agent *agent = agent_of(world);
 		uint64_t number = atomic_load(&agent->asked[i]);
-		if (is_old(&far->answers[i], clock_now_ns()))
-			drop_answer(&far->answers[i]);
-		if (!atomic_exchange(&far->answers[i].wanted, false) ||
+		if (is_old(&remote->answers[i], clock_now_ns()))
+			drop_answer(&remote->answers[i]);
+		if (!atomic_exchange(&remote->answers[i].wanted, false) ||
 		    number == atomic_load(&agent->given[i]))
 			continue;
 		if (i == TRANSPORT_QUESTION_JOB)
@@ -241,8 +242,8 @@ void failure_show_serve(struct world *world)
 	}
 }
 
-void failure_show_close(struct failure_far *far)
+void failure_show_close(struct failure_remote *remote)
 {
 	for (int i = 0; i < TRANSPORT_QUESTIONS; i++)
-		drop_answer(&far->answers[i]);
+		drop_answer(&remote->answers[i]);
 }

@@ -4,8 +4,8 @@
  *   a command                              the ranks of a host
  *   asked += 1 in the host's segment
  *                                  agent:  sees it at its next beat, wakes its watch
- *                                  watch:  asks one rank of each other host (far_look.c), makes a
- *                                          sealed memfd of what came, given = asked
+ *                                  watch:  asks one rank of each other host (remote_look.c),
+ *                                          makes a sealed memfd of what came, given = asked
  *   finds the memfd in /proc, copies it
  *
  * - The agent is the rank that sends heartbeats. If it is stopped or dies, another one takes over,

@@ -27,9 +27,9 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 			.exit_code = -1,
 		};
 		if (world->transport.peers[q].mirror) {
-			sources[q].host = world->far_hosts[q];
+			sources[q].host = world->remote_hosts[q];
 			sources[q].left = has_left(&world->transport, &world->transport.peers[q]);
-			sources[q].pid = world->far_pids[q];
+			sources[q].pid = world->remote_pids[q];
 			sources[q].process = atomic_load(&world->dead[q]) ? DIAGNOSE_PROCESS_DEAD
 									  : DIAGNOSE_PROCESS_UNKNOWN;
 			continue;

@@ -86,11 +86,11 @@ static void test_left_on_another_host(void **state)
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_ptr_not_equal(segment, MAP_FAILED);
 	static char mark;
-	struct transport_peer far = {.segment = segment, .mirror = (struct hosts_mirror *)&mark};
+	struct transport_peer remote = {.segment = segment, .mirror = (struct hosts_mirror *)&mark};
 	struct world *world = calloc(1, sizeof *world);
 	assert_non_null(world);
 	world->size = 1;
-	world->transport.peers = &far;
+	world->transport.peers = &remote;
 	atomic_store(&world->dead[0], 1);
 	for (int left = 0; left <= 1; left++) {
 		struct diagnose_source sources[1];
@@ -101,7 +101,7 @@ static void test_left_on_another_host(void **state)
 		assert_int_equal(snapshot->ranks[0].process, DIAGNOSE_PROCESS_DEAD);
 		assert_int_equal(snapshot->ranks[0].left, left);
 		free(snapshot);
-		wait_store(&transport_peer_area(&world->transport, &far, 0)->times_closed, 1);
+		wait_store(&transport_peer_area(&world->transport, &remote, 0)->times_closed, 1);
 	}
 	free(world);
 	munmap(segment, MIRROR_BYTES);

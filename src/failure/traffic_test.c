@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 
-enum { HERE, FAR, SIZE };
+enum { HERE, REMOTE, SIZE };
 
 static struct transport_segment *segment;
 static uint64_t page_bytes;
@@ -24,7 +24,7 @@ static uint64_t page_bytes;
  * pair, then counts the message. It has not begun to fetch the payload. */
 static void offer_payload(int number)
 {
-	struct transport_traffic *traffic = transport_traffic(segment, FAR);
+	struct transport_traffic *traffic = transport_traffic(segment, REMOTE);
 	(void)number;
 	if (mprotect(transport_traffic(segment, HERE), page_bytes, PROT_READ | PROT_WRITE) != 0)
 		_exit(1);
@@ -58,14 +58,14 @@ static void test_payload_arrives(void **state)
 	world->size = SIZE;
 	world->transport.peers = peers;
 	peers[HERE].segment = segment;
-	peers[FAR].mirror = (struct hosts_mirror *)segment; /* only whether it is NULL counts */
+	peers[REMOTE].mirror = (struct hosts_mirror *)segment; /* only whether it is NULL counts */
 	assert_int_equal(sigaction(SIGSEGV, &action, &old), 0);
 	assert_int_equal(mprotect(transport_traffic(segment, HERE), page_bytes, PROT_NONE), 0);
 	failure_read_traffic(world, traffic);
 	assert_int_equal(sigaction(SIGSEGV, &old, NULL), 0);
 	/* The message counts as arrived, so something else has to show what is under way. */
-	assert_int_equal(traffic[HERE].arrived[FAR], 1);
-	assert_int_equal(traffic[HERE].begun[FAR], traffic[HERE].fetched[FAR]);
+	assert_int_equal(traffic[HERE].arrived[REMOTE], 1);
+	assert_int_equal(traffic[HERE].begun[REMOTE], traffic[HERE].fetched[REMOTE]);
 	assert_false(traffic[HERE].is_served);
 	munmap(memory, bytes);
 	free(traffic);

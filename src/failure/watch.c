@@ -18,7 +18,7 @@ void failure_watch_init(struct world_watch *watch)
 {
 	*watch = (struct world_watch){.event_fd = -1,
 				      .show = watch->show,
-				      .far = watch->far,
+				      .remote = watch->remote,
 				      .helper_is_busy = settings_is_under_valgrind(NULL)};
 	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		watch->pid_fds[q] = -1;
@@ -48,12 +48,12 @@ static void *watch_main(void *argument)
 		if (wakeups && !atomic_load(&watch->stop)) {
 			note_sleepers(world);
 			watch->show(world);
-			failure_far_answer(world);
-			failure_far_serve(world);
+			failure_remote_answer(world);
+			failure_remote_serve(world);
 			if (wakeups % FAILURE_SERVE_WAKE)
 				failure_look(world);
 			/* The look itself may have used up the wake-ups of later requests. */
-			failure_far_serve(world);
+			failure_remote_serve(world);
 			failure_show_serve(world);
 		}
 		if (!atomic_load(&watch->stop))

@@ -156,8 +156,8 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 {
 	struct transport *transport = &world->transport;
 	struct hosts_events events = failure_hosts_events(world);
-	world->watch.far = failure_far_open();
-	if (!world->watch.far) {
+	world->watch.remote = failure_remote_open();
+	if (!world->watch.remote) {
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, world->size);
 		return LS_OUT_OF_MEMORY;
 	}
@@ -333,6 +333,6 @@ void group_hosts_close(struct world *world)
 	hosts_close(&world->transport);
 	world->link->ops->close(world->link);
 	world->link = NULL;
-	failure_far_close(world->watch.far);
-	world->watch.far = NULL;
+	failure_remote_close(world->watch.remote);
+	world->watch.remote = NULL;
 }

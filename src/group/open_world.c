@@ -214,9 +214,9 @@ static ls_status meet_ranks(struct world *world, const struct opening *opening, 
 		if (ranks_have(&map->hosts.here, q)) {
 			world->pids[q] = map->table.ranks[q].pid;
 		} else {
-			world->far_pids[q] = map->table.ranks[q].pid;
-			memcpy(world->far_hosts[q], map->table.ranks[q].host,
-			       sizeof world->far_hosts[q]);
+			world->remote_pids[q] = map->table.ranks[q].pid;
+			memcpy(world->remote_hosts[q], map->table.ranks[q].host,
+			       sizeof world->remote_hosts[q]);
 		}
 	exchange->pids = world->pids;
 	return LS_OK;

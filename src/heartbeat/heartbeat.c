@@ -130,7 +130,7 @@ static void begin_agent(struct heartbeat *heartbeat, uint64_t lease)
 {
 	struct detector_past past[DETECTOR_HOSTS_MAX];
 	for (int h = 0; h < heartbeat->hosts; h++) {
-		struct transport_far_host *host = &heartbeat->shared->hosts[h];
+		struct transport_remote_host *host = &heartbeat->shared->hosts[h];
 		past[h] = (struct detector_past){.generation = atomic_load(&host->generation),
 						 .number = atomic_load(&host->number),
 						 .broken = atomic_load(&host->broken),
@@ -226,11 +226,11 @@ static void forget_gone(struct heartbeat *heartbeat)
 
 static void publish_clock(const struct heartbeat *heartbeat, int h)
 {
-	struct transport_far_host *host = &heartbeat->shared->hosts[h];
+	struct transport_remote_host *host = &heartbeat->shared->hosts[h];
 	struct detector_clock clock;
 	if (!detector_clock(&heartbeat->detector, h, &clock))
 		return;
-	struct transport_far_clock out = {clock.offset_ns, clock.error_ns, clock.at_ns};
+	struct transport_remote_clock out = {clock.offset_ns, clock.error_ns, clock.at_ns};
 	seqlock_begin(&host->clock_epoch);
 	seqlock_store(&host->clock, &out, sizeof out);
 	seqlock_end(&host->clock_epoch);
@@ -239,7 +239,7 @@ static void publish_clock(const struct heartbeat *heartbeat, int h)
 static void publish_past(struct heartbeat *heartbeat)
 {
 	for (int h = 0; h < heartbeat->hosts; h++) {
-		struct transport_far_host *host = &heartbeat->shared->hosts[h];
+		struct transport_remote_host *host = &heartbeat->shared->hosts[h];
 		struct detector_past past = detector_past(&heartbeat->detector, h);
 		atomic_store(&host->generation, past.generation);
 		atomic_store(&host->number, past.number);

@@ -110,13 +110,13 @@ void __wrap_hosts_cut(struct transport *transport, int rank)
 static void test_nobody_listened(void **state)
 {
 	struct heartbeat *heartbeat = *state;
-	struct transport_far_host *far = &heartbeat->shared->hosts[1];
+	struct transport_remote_host *remote = &heartbeat->shared->hosts[1];
 	uint64_t now_ns = clock_now_ns();
-	atomic_store(&far->unheard_ns, now_ns - UINT64_C(20000000000));
-	atomic_store(&far->listened_ns, UINT64_C(9900000000));
+	atomic_store(&remote->unheard_ns, now_ns - UINT64_C(20000000000));
+	atomic_store(&remote->listened_ns, UINT64_C(9900000000));
 	heartbeat_act(heartbeat, now_ns);
 	assert_int_equal(ranks_cut, 0);
-	atomic_store(&far->listened_ns, UINT64_C(10000000000));
+	atomic_store(&remote->listened_ns, UINT64_C(10000000000));
 	heartbeat_act(heartbeat, now_ns);
 	assert_int_equal(ranks_cut, ranks_bit(1));
 	assert_int_equal(atomic_load(&heartbeat->world->dead[1]), 1);
@@ -128,18 +128,18 @@ static void test_lost_behind_broken_link(void **state)
 {
 	struct heartbeat *heartbeat = *state;
 	struct world *world = heartbeat->world;
-	struct transport_far_host *far = &heartbeat->shared->hosts[1];
+	struct transport_remote_host *remote = &heartbeat->shared->hosts[1];
 	struct hosts_events events = failure_hosts_events(world);
 	uint64_t now_ns = clock_now_ns();
-	atomic_store(&far->how, HEARTBEAT_LINK_TO);
-	atomic_store(&far->unheard_ns, now_ns);
+	atomic_store(&remote->how, HEARTBEAT_LINK_TO);
+	atomic_store(&remote->unheard_ns, now_ns);
 	heartbeat_act(heartbeat, now_ns);
 	events.lost(world, 1);
 	assert_int_equal(atomic_load(&world->dead[1]), 0);
 	events.lost(world, 2);
 	assert_int_equal(atomic_load(&world->dead[2]), 1);
 	atomic_store(&transport_traffic(world->transport.segment, 1)->lost, 1);
-	atomic_store(&far->unheard_ns, 0);
+	atomic_store(&remote->unheard_ns, 0);
 	heartbeat_act(heartbeat, now_ns);
 	assert_int_equal(atomic_load(&world->dead[1]), 1);
 }

@@ -150,17 +150,17 @@ static void say_heard(const struct heartbeat *heartbeat, const struct detector_v
 
 static void tell_ranks(struct heartbeat *heartbeat, int host)
 {
-	struct transport_far_host *far = &heartbeat->shared->hosts[host];
+	struct transport_remote_host *remote = &heartbeat->shared->hosts[host];
 	struct detector_verdict verdict;
 	if (!detector_is_unheard(&heartbeat->detector, host, &verdict)) {
-		atomic_store(&far->unheard_ns, 0);
+		atomic_store(&remote->unheard_ns, 0);
 		return;
 	}
-	atomic_store(&far->how, verdict.kind == DETECTOR_SILENT ? HEARTBEAT_SILENT
-				: verdict.from == host          ? HEARTBEAT_LINK_FROM
-								: HEARTBEAT_LINK_TO);
-	atomic_store(&far->listened_ns, verdict.listened_ns);
-	atomic_store(&far->unheard_ns, verdict.since_ns);
+	atomic_store(&remote->how, verdict.kind == DETECTOR_SILENT ? HEARTBEAT_SILENT
+				   : verdict.from == host          ? HEARTBEAT_LINK_FROM
+								   : HEARTBEAT_LINK_TO);
+	atomic_store(&remote->listened_ns, verdict.listened_ns);
+	atomic_store(&remote->unheard_ns, verdict.since_ns);
 }
 
 static void say_verdict(const struct heartbeat *heartbeat, const struct detector_verdict *verdict)
@@ -207,8 +207,8 @@ bool heartbeat_has_ended(const struct heartbeat *heartbeat, int host)
 static void write_reason(const struct heartbeat *heartbeat, int host, uint64_t now_ns,
 			 struct hosts_failure *out)
 {
-	struct transport_far_host *far = &heartbeat->shared->hosts[host];
-	uint64_t since_ns = atomic_load(&far->unheard_ns), how = atomic_load(&far->how);
+	struct transport_remote_host *remote = &heartbeat->shared->hosts[host];
+	uint64_t since_ns = atomic_load(&remote->unheard_ns), how = atomic_load(&remote->how);
 	struct list ranks = ranks_of_host(heartbeat, host);
 	const char *name = heartbeat->names[host], *here = heartbeat->names[heartbeat->host];
 	char when[WHEN_BYTES];
@@ -329,12 +329,13 @@ void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns)
 	if (hears_nobody(heartbeat))
 		limit_ns += ALONE_MS * UINT64_C(1000000);
 	for (int h = 0; h < heartbeat->hosts; h++) {
-		const struct transport_far_host *far = &heartbeat->shared->hosts[h];
-		uint64_t unheard_ns = atomic_load(&far->unheard_ns);
-		act_on_lost(heartbeat, h, unheard_ns && atomic_load(&far->how) != HEARTBEAT_SILENT,
-			    now_ns);
+		const struct transport_remote_host *remote = &heartbeat->shared->hosts[h];
+		uint64_t unheard_ns = atomic_load(&remote->unheard_ns);
+		act_on_lost(heartbeat, h,
+			    unheard_ns && atomic_load(&remote->how) != HEARTBEAT_SILENT, now_ns);
 		if (!unheard_ns || heartbeat->acted >> h & 1 || now_ns < unheard_ns ||
-		    atomic_load(&far->listened_ns) < limit_ns || heartbeat_has_ended(heartbeat, h))
+		    atomic_load(&remote->listened_ns) < limit_ns ||
+		    heartbeat_has_ended(heartbeat, h))
 			continue;
 		heartbeat->acted |= UINT64_C(1) << h;
 		struct ranks ranks = remaining(heartbeat, h, false);

@@ -152,7 +152,7 @@ void hosts_notify(const struct transport_team *team, int rank)
 	push_or_leave(hosts);
 }
 
-void hosts_notify_far(const struct transport_team *team)
+void hosts_notify_remote(const struct transport_team *team)
 {
 	struct hosts *hosts = team->transport->hosts;
 	for (int q = 0; q < team->size; q++)

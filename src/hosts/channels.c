@@ -16,24 +16,24 @@ _Static_assert((int)LINK_SHORT_BYTES == (int)TRANSPORT_PAGE_BYTES &&
 		       (int)TRANSPORT_CHANNEL_SLOTS <= (int)TRANSPORT_INLINE_PAGES,
 	       "a page of the mirror for each slot, as entries from other hosts have no payload");
 
-static struct hosts_channel *far_of(const struct transport_team *team, int member)
+static struct hosts_channel *remote_of(const struct transport_team *team, int member)
 {
 	return &team->relays[team->members[member].world].channel;
 }
 
 void hosts_channel_set(struct transport_team *team, int member, struct hosts_relay *relay)
 {
-	struct hosts_channel *far = &relay->channel;
-	far->to = transport_channel(team, member, team->rank);
-	far->from = transport_channel(team, team->rank, member);
-	far->pages = transport_area_of(team, member)->payloads;
-	far->sent = far->refused = far->taken = 0;
-	if (atomic_load(&far->to->sent)) /* else the inbox may have no memory yet */
-		atomic_store(&far->to->sent, 0);
-	memset(far->arrived, 0, sizeof far->arrived);
-	memset(far->told, 0, sizeof far->told);
-	atomic_store(&far->withdrawn, 0);
-	atomic_store(&far->fetching, HOSTS_FETCH_NONE);
+	struct hosts_channel *channel = &relay->channel;
+	channel->to = transport_channel(team, member, team->rank);
+	channel->from = transport_channel(team, team->rank, member);
+	channel->pages = transport_area_of(team, member)->payloads;
+	channel->sent = channel->refused = channel->taken = 0;
+	if (atomic_load(&channel->to->sent)) /* else the inbox may have no memory yet */
+		atomic_store(&channel->to->sent, 0);
+	memset(channel->arrived, 0, sizeof channel->arrived);
+	memset(channel->told, 0, sizeof channel->told);
+	atomic_store(&channel->withdrawn, 0);
+	atomic_store(&channel->fetching, HOSTS_FETCH_NONE);
 }
 
 /* ---- the link's use of payloads ---- */
@@ -47,16 +47,16 @@ static void add_one(_Atomic uint64_t *word)
  * rank has withdrawn the message. The thread that withdraws stores `withdrawn` and then reads
  * `begun`. This thread stores `begun` and then reads `withdrawn`. So at least one of the two
  * threads sees the other's store. */
-static bool begin_post(struct hosts_channel *far)
+static bool begin_post(struct hosts_channel *channel)
 {
-	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
-	return !atomic_load(&far->withdrawn);
+	atomic_store(&channel->to->begun, atomic_load(&channel->to->begun) + 1);
+	return !atomic_load(&channel->withdrawn);
 }
 
-static void end_post(const struct hosts *hosts, struct hosts_channel *far)
+static void end_post(const struct hosts *hosts, struct hosts_channel *channel)
 {
-	add_one(&far->to->ended);
-	if (atomic_load(&far->withdrawn))
+	add_one(&channel->to->ended);
+	if (atomic_load(&channel->withdrawn))
 		hosts_wake(hosts);
 }
 
@@ -65,7 +65,7 @@ void hosts_withdraw(struct transport_team *team)
 	for (int q = 0; q < team->size; q++) {
 		if (transport_is_here(team, q))
 			continue;
-		atomic_store(&far_of(team, q)->withdrawn, 1);
+		atomic_store(&remote_of(team, q)->withdrawn, 1);
 		transport_notify(team, q);
 	}
 }
@@ -97,12 +97,12 @@ static unsigned slot_at(const struct transport_channel *channel, uint64_t positi
 /* Posts a message whose payload is in the arena. */
 static bool post_window(const struct hosts_path *path, const struct link_note *note, unsigned index)
 {
-	struct hosts_channel *far = &path->relay->channel;
+	struct hosts_channel *channel = &path->relay->channel;
 	struct transport *transport = path->hosts->transport;
-	const struct transport_packed *packed = &far->to->slots[index].packed;
+	const struct transport_packed *packed = &channel->to->slots[index].packed;
 	bool is_short = packed->bytes <= LINK_SHORT_BYTES, posted = false;
-	struct hosts_transfer *transfer = &far->posts[index];
-	bool reads = begin_post(far);
+	struct hosts_transfer *transfer = &channel->posts[index];
+	bool reads = begin_post(channel);
 	const void *payload = reads ? memory_view_at(&transport->peers[transport->rank].arena,
 						     packed->window, packed->bytes)
 				    : NULL;
@@ -126,30 +126,30 @@ static bool post_window(const struct hosts_path *path, const struct link_note *n
 	if (posted && transfer->link_transfer.is_eager)
 		hosts_pump_recheck(&path->hosts->pump);
 	if (!posted || is_short)
-		end_post(path->hosts, far);
+		end_post(path->hosts, channel);
 	return posted;
 }
 
 static bool post_messages(const struct hosts_path *path)
 {
-	struct hosts_channel *far = &path->relay->channel;
-	while (far->sent < atomic_load_explicit(&far->to->posted, memory_order_acquire) &&
-	       !atomic_load(&far->withdrawn)) {
-		unsigned index = slot_at(far->to, far->sent + 1);
+	struct hosts_channel *channel = &path->relay->channel;
+	while (channel->sent < atomic_load_explicit(&channel->to->posted, memory_order_acquire) &&
+	       !atomic_load(&channel->withdrawn)) {
+		unsigned index = slot_at(channel->to, channel->sent + 1);
 		if (index == TRANSPORT_CHANNEL_SLOTS)
 			return true;
-		const struct transport_slot *slot = &far->to->slots[index];
+		const struct transport_slot *slot = &channel->to->slots[index];
 		const struct transport_packed *packed = &slot->packed;
 		struct link_note note = {.words = {HOSTS_NOTE_CHANNEL,
 						   hosts_place_at_target(path, slot), packed->seq,
-						   packed->count, far->sent + 1}};
+						   packed->count, channel->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE_BYTES
 				      ? post_window(path, &note, index)
 				      : hosts_path_post(path, HOSTS_KEEP_NOT, &note, slot->payload,
 							packed->bytes, NULL);
 		if (!posted)
-			return atomic_load(&far->withdrawn);
-		wait_store(&far->to->sent, ++far->sent);
+			return atomic_load(&channel->withdrawn);
+		wait_store(&channel->to->sent, ++channel->sent);
 		hosts_wake(path->hosts);
 	}
 	return true;
@@ -163,40 +163,42 @@ static void free_slot(struct transport_channel *to, unsigned index)
 	add_one(&to->taken);
 }
 
-static bool is_taken(const struct hosts_channel *far, unsigned index)
+static bool is_taken(const struct hosts_channel *channel, unsigned index)
 {
-	uint64_t state = atomic_load_explicit(&far->to->slots[index].state, memory_order_relaxed);
-	uint64_t freed = atomic_load_explicit(&far->from->slots[index].freed, memory_order_relaxed);
+	uint64_t state =
+		atomic_load_explicit(&channel->to->slots[index].state, memory_order_relaxed);
+	uint64_t freed =
+		atomic_load_explicit(&channel->from->slots[index].freed, memory_order_relaxed);
 	/* A slot is sent before the owner can take its message. */
-	return state > 0 && state <= far->sent && state == freed;
+	return state > 0 && state <= channel->sent && state == freed;
 }
 
 void hosts_channel_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
 {
-	struct hosts_channel *far = &team->relays[peer].channel;
-	if (!far->from)
+	struct hosts_channel *channel = &team->relays[peer].channel;
+	if (!channel->from)
 		return;
-	uintptr_t at = (uintptr_t)word - (uintptr_t)far->from->slots;
-	if (at >= sizeof far->from->slots ||
-	    at % sizeof far->from->slots[0] != offsetof(struct transport_slot, freed))
+	uintptr_t at = (uintptr_t)word - (uintptr_t)channel->from->slots;
+	if (at >= sizeof channel->from->slots ||
+	    at % sizeof channel->from->slots[0] != offsetof(struct transport_slot, freed))
 		return;
-	unsigned index = (unsigned)(at / sizeof far->from->slots[0]);
-	if (is_taken(far, index) && !far->posts[index].is_under_way)
-		free_slot(far->to, index);
+	unsigned index = (unsigned)(at / sizeof channel->from->slots[0]);
+	if (is_taken(channel, index) && !channel->posts[index].is_under_way)
+		free_slot(channel->to, index);
 }
 
 /* ---- the owner ---- */
 
-static bool is_expected(const struct hosts_channel *far, const struct transport_slot *slot,
+static bool is_expected(const struct hosts_channel *channel, const struct transport_slot *slot,
 			const struct link_message *message)
 {
-	if (!far->from)
+	if (!channel->from)
 		return false;
-	uintptr_t at = (uintptr_t)slot - (uintptr_t)far->from->slots;
+	uintptr_t at = (uintptr_t)slot - (uintptr_t)channel->from->slots;
 	bool whole = message->bytes <= LINK_SHORT_BYTES;
-	return at < sizeof far->from->slots && at % sizeof *slot == 0 &&
+	return at < sizeof channel->from->slots && at % sizeof *slot == 0 &&
 	       atomic_load(&slot->state) == 0 &&
-	       message->note.words[4] == atomic_load(&far->from->posted) + 1 &&
+	       message->note.words[4] == atomic_load(&channel->from->posted) + 1 &&
 	       (message->bytes == 0 || (whole ? message->payload != NULL : message->handle != NULL));
 }
 
@@ -209,36 +211,37 @@ static bool has_pages(struct hosts *hosts, struct hosts_relay *relay)
 void hosts_channel_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
 			   const struct link_message *message)
 {
-	struct hosts_channel *far = &team->relays[peer].channel;
+	struct hosts_channel *channel = &team->relays[peer].channel;
 	struct hosts *hosts = team->transport->hosts;
 	const uint64_t *words = message->note.words;
 	bool uses_page = message->bytes > TRANSPORT_MESSAGE_INLINE_BYTES &&
 			 message->bytes <= LINK_SHORT_BYTES;
-	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn) ||
+	if (!is_expected(channel, slot, message) || atomic_load(&channel->withdrawn) ||
 	    (uses_page && !has_pages(hosts, &team->relays[peer]))) {
 		hosts_return_offer(hosts, peer, message);
 		return;
 	}
-	unsigned index = (unsigned)(slot - far->from->slots);
+	unsigned index = (unsigned)(slot - channel->from->slots);
 	slot->packed = (struct transport_packed){
 		.seq = words[2], .count = words[3], .bytes = message->bytes};
 	if (message->bytes > LINK_SHORT_BYTES) {
-		hosts_return_offer(hosts, peer, &far->offered[index]);
-		far->offered[index] = *message;
+		hosts_return_offer(hosts, peer, &channel->offered[index]);
+		channel->offered[index] = *message;
 	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE_BYTES)
-		memcpy(far->pages[index], message->payload, message->bytes);
+		memcpy(channel->pages[index], message->payload, message->bytes);
 	else if (message->bytes > 0)
 		memcpy(slot->payload, message->payload, message->bytes);
-	far->arrived[index] = words[4];
+	channel->arrived[index] = words[4];
 	atomic_store_explicit(&slot->state, words[4], memory_order_release);
-	wait_store(&far->from->posted, words[4]);
+	wait_store(&channel->from->posted, words[4]);
 	hosts_wake(hosts);
 }
 
 const void *hosts_payload(const struct transport_team *team, int peer,
 			  const struct transport_message *message)
 {
-	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
+	return message->bytes <= LINK_SHORT_BYTES ? remote_of(team, peer)->pages[message->index]
+						  : NULL;
 }
 
 /* Copies a payload if the link keeps it here. False: the payload is to be fetched, or this rank has
@@ -249,16 +252,16 @@ const void *hosts_payload(const struct transport_team *team, int peer,
 static bool copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
 		       uint64_t bytes, ls_status *status)
 {
-	struct hosts_channel *far = far_of(team, peer);
-	const struct link_message *offered = &far->offered[index];
-	atomic_store(&far->copying, 1);
-	bool is_eager = !atomic_load(&far->withdrawn) && offered->is_eager;
+	struct hosts_channel *channel = remote_of(team, peer);
+	const struct link_message *offered = &channel->offered[index];
+	atomic_store(&channel->copying, 1);
+	bool is_eager = !atomic_load(&channel->withdrawn) && offered->is_eager;
 	if (is_eager)
 		*status = offered->bytes == bytes ? LS_OK : LS_INTERNAL;
 	if (is_eager && *status == LS_OK)
 		memcpy(to, offered->payload, bytes);
-	atomic_store(&far->copying, 0);
-	if (atomic_load(&far->withdrawn))
+	atomic_store(&channel->copying, 0);
+	if (atomic_load(&channel->withdrawn))
 		transport_notify(team, peer);
 	return is_eager;
 }
@@ -266,62 +269,62 @@ static bool copy_eager(struct transport_team *team, int peer, unsigned index, vo
 bool hosts_collect(struct transport_team *team, int peer, const struct transport_message *message,
 		   void *to, ls_status *status, struct wait_word *blocked)
 {
-	struct hosts_channel *far = far_of(team, peer);
+	struct hosts_channel *channel = remote_of(team, peer);
 	if (copy_eager(team, peer, message->index, to, message->bytes, status))
 		return true;
 	/* Read before the state: see hosts_channel_ended. */
-	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
-	enum hosts_fetch_state fetching = (enum hosts_fetch_state)atomic_load(&far->fetching);
+	uint64_t seen = atomic_load_explicit(&channel->from->ended, memory_order_acquire);
+	enum hosts_fetch_state fetching = (enum hosts_fetch_state)atomic_load(&channel->fetching);
 	if (fetching == HOSTS_FETCH_OVER) {
-		*status = far->fetch.link_transfer.status;
-		atomic_store(&far->fetching, HOSTS_FETCH_NONE);
+		*status = channel->fetch.link_transfer.status;
+		atomic_store(&channel->fetching, HOSTS_FETCH_NONE);
 		return true;
 	}
-	if (fetching == HOSTS_FETCH_NONE && atomic_load(&far->withdrawn)) {
+	if (fetching == HOSTS_FETCH_NONE && atomic_load(&channel->withdrawn)) {
 		*status = LS_ABORTED;
 		return true;
 	}
 	if (fetching == HOSTS_FETCH_NONE) {
-		far->wanted = message->index;
-		far->target = to;
-		far->target_bytes = message->bytes;
-		atomic_store(&far->fetching, HOSTS_FETCH_WANTED);
+		channel->wanted = message->index;
+		channel->target = to;
+		channel->target_bytes = message->bytes;
+		atomic_store(&channel->fetching, HOSTS_FETCH_WANTED);
 		transport_notify(team, peer);
 	}
-	transport_wait_word(team, team->rank, &far->from->ended, seen + 1, peer, blocked);
+	transport_wait_word(team, team->rank, &channel->from->ended, seen + 1, peer, blocked);
 	return false;
 }
 
-static void end_fetch(const struct hosts *hosts, struct hosts_channel *far)
+static void end_fetch(const struct hosts *hosts, struct hosts_channel *channel)
 {
-	far->fetch.is_under_way = false;
-	atomic_store(&far->fetching, HOSTS_FETCH_OVER);
-	add_one(&far->from->ended);
+	channel->fetch.is_under_way = false;
+	atomic_store(&channel->fetching, HOSTS_FETCH_OVER);
+	add_one(&channel->from->ended);
 	hosts_wake(hosts);
 }
 
 static void fetch_wanted(const struct hosts_path *path)
 {
-	struct hosts_channel *far = &path->relay->channel;
-	if (atomic_load(&far->fetching) != HOSTS_FETCH_WANTED || far->fetch.is_under_way)
+	struct hosts_channel *channel = &path->relay->channel;
+	if (atomic_load(&channel->fetching) != HOSTS_FETCH_WANTED || channel->fetch.is_under_way)
 		return;
-	struct link_message message = far->offered[far->wanted];
-	far->fetch = (struct hosts_transfer){.relay = path->relay,
-					     .index = (uint8_t)far->wanted,
-					     .kind = HOSTS_TRANSFER_FETCH,
-					     .is_under_way = true};
+	struct link_message message = channel->offered[channel->wanted];
+	channel->fetch = (struct hosts_transfer){.relay = path->relay,
+						 .index = (uint8_t)channel->wanted,
+						 .kind = HOSTS_TRANSFER_FETCH,
+						 .is_under_way = true};
 	if (!message.handle) { /* it was returned, because this rank has withdrawn */
-		far->fetch.link_transfer.status = LS_ABORTED;
-		end_fetch(path->hosts, far);
+		channel->fetch.link_transfer.status = LS_ABORTED;
+		end_fetch(path->hosts, channel);
 		return;
 	}
-	if (message.bytes != far->target_bytes) { /* it goes back once it is taken */
-		far->fetch.link_transfer.status = LS_INTERNAL;
-		end_fetch(path->hosts, far);
+	if (message.bytes != channel->target_bytes) { /* it goes back once it is taken */
+		channel->fetch.link_transfer.status = LS_INTERNAL;
+		end_fetch(path->hosts, channel);
 		return;
 	}
-	far->offered[far->wanted].handle = NULL;
-	hosts_path_fetch(path, &message, far->target, &far->fetch.link_transfer);
+	channel->offered[channel->wanted].handle = NULL;
+	hosts_path_fetch(path, &message, channel->target, &channel->fetch.link_transfer);
 }
 
 static void return_offer(const struct hosts_path *path, unsigned index)
@@ -334,26 +337,26 @@ static void return_offer(const struct hosts_path *path, unsigned index)
 /* Tells the source which slots it can use again. */
 static bool send_freed(const struct hosts_path *path)
 {
-	struct hosts_channel *far = &path->relay->channel;
-	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
-	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
-	if (refused != far->refused &&
+	struct hosts_channel *channel = &path->relay->channel;
+	uint64_t taken = atomic_load_explicit(&channel->from->taken, memory_order_acquire);
+	uint64_t refused = atomic_load_explicit(&channel->from->refused, memory_order_acquire);
+	if (refused != channel->refused &&
 	    !hosts_path_store(path, HOSTS_KEEP_NOT,
-			      hosts_place_at_source(path, &far->from->refused), refused))
+			      hosts_place_at_source(path, &channel->from->refused), refused))
 		return false;
-	far->refused = refused;
-	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
-		if (far->told[i] == far->arrived[i] ||
-		    atomic_load_explicit(&far->from->slots[i].state, memory_order_acquire))
+	channel->refused = refused;
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != channel->taken; i++) {
+		if (channel->told[i] == channel->arrived[i] ||
+		    atomic_load_explicit(&channel->from->slots[i].state, memory_order_acquire))
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
 		if (!hosts_path_store(path, HOSTS_KEEP_SLOT,
-				      hosts_place_at_target(path, &far->to->slots[i].freed),
-				      far->arrived[i]))
+				      hosts_place_at_target(path, &channel->to->slots[i].freed),
+				      channel->arrived[i]))
 			return false;
-		far->told[i] = far->arrived[i];
+		channel->told[i] = channel->arrived[i];
 	}
-	far->taken = taken;
+	channel->taken = taken;
 	return true;
 }
 
@@ -361,9 +364,9 @@ static bool send_freed(const struct hosts_path *path)
 
 bool hosts_channel_send(const struct hosts_path *path)
 {
-	const struct hosts_channel *far = &path->relay->channel;
+	const struct hosts_channel *channel = &path->relay->channel;
 	fetch_wanted(path);
-	bool withdrawn = atomic_load(&far->withdrawn) && !atomic_load(&far->copying);
+	bool withdrawn = atomic_load(&channel->withdrawn) && !atomic_load(&channel->copying);
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && withdrawn; i++)
 		return_offer(path, i);
 	return send_freed(path) && post_messages(path);
@@ -371,15 +374,15 @@ bool hosts_channel_send(const struct hosts_path *path)
 
 void hosts_channel_ended(struct hosts_transfer *transfer)
 {
-	struct hosts_channel *far = &transfer->relay->channel;
+	struct hosts_channel *channel = &transfer->relay->channel;
 	struct hosts *hosts = transfer->relay->team->transport->hosts;
 	if (transfer->kind == HOSTS_TRANSFER_FETCH) {
-		end_fetch(hosts, far);
+		end_fetch(hosts, channel);
 		return;
 	}
 	transfer->is_under_way = false;
-	add_one(&far->to->ended);
-	if (is_taken(far, transfer->index))
-		free_slot(far->to, transfer->index);
+	add_one(&channel->to->ended);
+	if (is_taken(channel, transfer->index))
+		free_slot(channel->to, transfer->index);
 	hosts_wake(hosts);
 }

@@ -418,7 +418,7 @@ void hosts_push_short(struct hosts *hosts);
 
 /* Implements struct transport_hosts_ops. */
 void hosts_notify(const struct transport_team *team, int rank);
-void hosts_notify_far(const struct transport_team *team);
+void hosts_notify_remote(const struct transport_team *team);
 
 /* ---- pump.c ---- */
 

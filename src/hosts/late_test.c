@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages that a rank on another host announces, and whose payload comes later, or never: those of
- * sends on streams. Rank FAR sends, rank HERE receives. */
+ * sends on streams. Rank REMOTE sends, rank HERE receives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static int set_up(void **state)
 	struct late *late = calloc(1, sizeof *late);
 	assert_non_null(late);
 	late->pair = open_pair();
-	struct memory *memory = &late->pair.job->ranks[FAR].memory;
+	struct memory *memory = &late->pair.job->ranks[REMOTE].memory;
 	transport_mail_out_init(&late->out);
 	transport_mail_in_init(&late->in);
 	assert_int_equal(memory_alloc(memory, LONG_BYTES, &late->payload), LS_OK);
@@ -34,7 +34,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	struct late *late = *state;
-	assert_int_equal(memory_free(&late->pair.job->ranks[FAR].memory, late->payload, NULL),
+	assert_int_equal(memory_free(&late->pair.job->ranks[REMOTE].memory, late->payload, NULL),
 			 LS_OK);
 	close_pair(&late->pair);
 	free(late);
@@ -43,12 +43,12 @@ static int tear_down(void **state)
 
 static struct hosts_relay *sender(const struct late *late)
 {
-	return &late->pair.far_team->relays[HERE];
+	return &late->pair.remote_team->relays[HERE];
 }
 
 static struct hosts_relay *receiver(const struct late *late)
 {
-	return &late->pair.team->relays[FAR];
+	return &late->pair.team->relays[REMOTE];
 }
 
 static void copy_payload(struct late *late, unsigned index)
@@ -56,11 +56,11 @@ static void copy_payload(struct late *late, unsigned index)
 	struct mail_rts *rts = &sender(late)->to->rts[index];
 	memset(late->payload, 7, LONG_BYTES);
 	wait_store(&rts->staged, transport_mail_word(rts->generation, MAIL_CLAIMS));
-	transport_notify(late->pair.far_team, HERE);
+	transport_notify(late->pair.remote_team, HERE);
 	advance_both(&late->pair);
 }
 
-/* Returns the RTS slot. is_there: FAR's stream has copied the payload at once. */
+/* Returns the RTS slot. is_there: REMOTE's stream has copied the payload at once. */
 static unsigned post(struct late *late, uint64_t bytes, bool is_there)
 {
 	struct mail_ring *ring = sender(late)->to;
@@ -70,7 +70,7 @@ static unsigned post(struct late *late, uint64_t bytes, bool is_there)
 	transport_mail_post(ring, &late->out, &envelope, NULL, 0);
 	if (is_there)
 		copy_payload(late, index);
-	transport_notify(late->pair.far_team, HERE);
+	transport_notify(late->pair.remote_team, HERE);
 	advance_both(&late->pair);
 	return index;
 }
@@ -88,8 +88,8 @@ static void match(struct late *late, unsigned index, uint64_t bytes)
 	assert_int_equal(message.envelope.rts, index + 1);
 	assert_int_equal(rts->bytes, bytes);
 	assert_true(transport_mail_match(rts, rts->generation));
-	assert_true(hosts_fetch_message(late->pair.team, FAR, index, late->to, bytes));
-	transport_notify(late->pair.team, FAR);
+	assert_true(hosts_fetch_message(late->pair.team, REMOTE, index, late->to, bytes));
+	transport_notify(late->pair.team, REMOTE);
 	advance_both(&late->pair);
 }
 
@@ -163,7 +163,7 @@ static void test_withdrawn(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_true(is_over(late, index[i], sizes[i]));
 		assert_true(is_closed(late, index[i]));
-		assert_int_equal(hosts_fetch_status(late->pair.team, FAR, index[i]), LS_ABORTED);
+		assert_int_equal(hosts_fetch_status(late->pair.team, REMOTE, index[i]), LS_ABORTED);
 		copy_payload(late, index[i]);
 	}
 	copy_payload(late, unmatched);
@@ -190,8 +190,8 @@ static void test_given_up(void **state)
 
 /* ---- what a peer must not write ---- */
 
-/* FAR says this of RTS slot `index`, with `bytes` of payload, which come with the note if they are
- * short. */
+/* REMOTE says this of RTS slot `index`, with `bytes` of payload, which come with the note if they
+ * are short. */
 static void say(const struct late *late, enum hosts_note kind, unsigned index, uint32_t generation,
 		uint64_t announced, uint64_t bytes)
 {

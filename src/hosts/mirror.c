@@ -410,7 +410,7 @@ bool hosts_is_lost(const struct transport *transport, int rank)
 /* ---- life ---- */
 
 static const struct transport_hosts_ops hosts_ops = {.notify = hosts_notify,
-						     .notify_far = hosts_notify_far,
+						     .notify_remote = hosts_notify_remote,
 						     .quiet = hosts_quiet,
 						     .payload = hosts_payload};
 

@@ -14,7 +14,7 @@
 #include "hosts/hosts_private.h"
 #include "transport/notify.h"
 
-enum { HERE = 0, FAR = 1, RANKS = 2, PASSES = 1000 };
+enum { HERE = 0, REMOTE = 1, RANKS = 2, PASSES = 1000 };
 
 static const int host_of[RANKS] = {0, 1};
 
@@ -22,7 +22,7 @@ struct pair {
 	struct test_job *job;
 	struct loop *loop;
 	struct transport *here, *there;
-	struct transport_team *team, *far_team;
+	struct transport_team *team, *remote_team;
 };
 
 static inline struct pair open_pair(void)
@@ -30,13 +30,13 @@ static inline struct pair open_pair(void)
 	struct pair pair = {.job = test_job_new_of(RANKS, TEST_JOB_LIMIT_MS, true)};
 	pair.loop = hosts_connect(pair.job, host_of, 1);
 	pair.here = &pair.job->ranks[HERE].transport;
-	pair.there = &pair.job->ranks[FAR].transport;
+	pair.there = &pair.job->ranks[REMOTE].transport;
 	pair.team = &pair.job->ranks[HERE].team;
-	pair.far_team = &pair.job->ranks[FAR].team;
+	pair.remote_team = &pair.job->ranks[REMOTE].team;
 	transport_notify_all(pair.team);
-	transport_notify_all(pair.far_team);
+	transport_notify_all(pair.remote_team);
 	/* Each has to hear that the other one has made the group. */
-	while (!pair.team->relays[FAR].is_ready || !pair.far_team->relays[HERE].is_ready) {
+	while (!pair.team->relays[REMOTE].is_ready || !pair.remote_team->relays[HERE].is_ready) {
 		hosts_advance(pair.here);
 		hosts_advance(pair.there);
 	}

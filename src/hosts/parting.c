@@ -10,7 +10,7 @@
  *   LEAVES  so this rank has all ends of that one; or the end of the connection.
  *
  * The thread that makes progress on the link sends HEARD, whatever the program does. Model:
- * test/model/far_ending.pml. */
+ * test/model/remote_ending.pml. */
 #include "hosts/hosts_private.h"
 
 /* ---- one group ---- */

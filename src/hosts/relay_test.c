@@ -10,7 +10,7 @@
 static void publish(struct transport_team *team, uint64_t finished)
 {
 	wait_store(&transport_area_of(team, HERE)->finished, finished);
-	transport_notify(team, FAR);
+	transport_notify(team, REMOTE);
 }
 
 /* Rank HERE does nothing more. */
@@ -18,7 +18,7 @@ static uint64_t comes(const struct pair *pair)
 {
 	for (int i = 0; i < PASSES; i++)
 		hosts_advance(pair->there);
-	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
+	return atomic_load(&transport_area_of(pair->remote_team, HERE)->finished);
 }
 
 static struct transport_team *publishes; /* NULL: nothing more */
@@ -73,8 +73,9 @@ static void test_no_more_than_the_payload(void **state)
 		{193, 0}, {1000, 0}, {MAIL_CELL_BYTES, 0}};
 	struct pair pair = open_pair();
 	struct link *link = loop_link(pair.loop, HERE);
-	struct mail_ring *to = pair.team->relays[FAR].to, *from = pair.far_team->relays[HERE].from;
-	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
+	struct mail_ring *to = pair.team->relays[REMOTE].to,
+			 *from = pair.remote_team->relays[HERE].from;
+	const struct transport_area *mirror = transport_area_of(pair.remote_team, HERE);
 	struct mail_cells *cells = &transport_area_of(pair.team, HERE)->cells;
 	struct link_ops noting = *link->ops;
 	struct mail_message message;
@@ -86,7 +87,7 @@ static void test_no_more_than_the_payload(void **state)
 	link->ops = &noting;
 	transport_mail_out_init(&out);
 	transport_mail_in_init(&in);
-	assert_true(transport_inbox_open(pair.team, FAR, HERE));
+	assert_true(transport_inbox_open(pair.team, REMOTE, HERE));
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		uint64_t bytes = cases[i].bytes;
 		struct mail_envelope envelope = {
@@ -95,7 +96,7 @@ static void test_no_more_than_the_payload(void **state)
 		if (envelope.cell)
 			memcpy(cells->cells[0][0], payload, bytes);
 		transport_mail_post(to, &out, &envelope, payload, bytes);
-		transport_notify(pair.team, FAR);
+		transport_notify(pair.team, REMOTE);
 		advance_both(&pair);
 		assert_int_equal(written, offsetof(struct mail_slot, payload) -
 						  offsetof(struct mail_slot, held) +
@@ -116,7 +117,7 @@ static void post_empty(const struct pair *pair, enum hosts_note kind, uint64_t o
 {
 	struct link *link = loop_link(pair->loop, HERE);
 	struct link_note note = {.words = {kind, offset << 1 | HOSTS_OF_TARGET}};
-	assert_true(link->ops->post(link, FAR, &note, NULL, 0, NULL));
+	assert_true(link->ops->post(link, REMOTE, &note, NULL, 0, NULL));
 }
 
 /* Where the inbox ends, there is room for no byte: nobody's inbox counts as in use. */
@@ -125,14 +126,14 @@ static void test_nothing_behind_the_inboxes(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	const uint64_t end = sizeof(struct transport_area) + sizeof(struct transport_inbox);
-	struct transport_area *area = transport_area_of(pair.far_team, FAR);
+	struct transport_area *area = transport_area_of(pair.remote_team, REMOTE);
 	const struct transport_traffic *traffic = transport_traffic(pair.there->segment, HERE);
 	uint64_t arrived = atomic_load(&traffic->arrived);
 	atomic_store(&area->inboxes[0], 0);
 	post_empty(&pair, HOSTS_NOTE_WRITE, end);
 	post_empty(&pair, HOSTS_NOTE_CELL, end);
 	for (int i = 0; i < PASSES; i++) {
-		loop_link(pair.loop, HERE)->ops->push(loop_link(pair.loop, HERE), FAR);
+		loop_link(pair.loop, HERE)->ops->push(loop_link(pair.loop, HERE), REMOTE);
 		hosts_advance(pair.there);
 	}
 	assert_true(atomic_load(&traffic->arrived) >= arrived + 2);
@@ -150,7 +151,7 @@ static void test_announced(void **state)
 	static const uint16_t areas[RANKS] = {0, 0};
 	static const uint64_t closed[RANKS] = {1, 1};
 	struct pair pair = open_pair();
-	struct transport_team *teams[RANKS] = {pair.team, pair.far_team};
+	struct transport_team *teams[RANKS] = {pair.team, pair.remote_team};
 	for (int r = 0; r < RANKS; r++) {
 		wait_store(&transport_area_of(teams[r], r)->times_closed, 1);
 		transport_notify_all(teams[r]);
@@ -164,14 +165,14 @@ static void test_announced(void **state)
 		transport_team_set_world(teams[r]);
 		hosts_team_open(teams[r], 0, areas, closed);
 	}
-	hosts_team_announce(pair.far_team);
+	hosts_team_announce(pair.remote_team);
 	publish(pair.team, 1);
 	advance_both(&pair);
-	assert_true(pair.team->relays[FAR].is_ready);
-	assert_false(pair.far_team->relays[HERE].is_ready);
+	assert_true(pair.team->relays[REMOTE].is_ready);
+	assert_false(pair.remote_team->relays[HERE].is_ready);
 	hosts_team_announce(pair.team);
 	advance_both(&pair);
-	assert_true(pair.far_team->relays[HERE].is_ready);
+	assert_true(pair.remote_team->relays[HERE].is_ready);
 	hosts_push(pair.here);
 	assert_int_equal(comes(&pair), 1); /* it was not sent too early */
 	close_pair(&pair);
@@ -190,15 +191,17 @@ static void test_end_arrives(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	struct transport_area *mine = transport_area_of(pair.team, HERE);
-	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
+	const struct transport_area *mirror = transport_area_of(pair.remote_team, HERE);
 	atomic_store(&mine->history, UINT64_MAX - 6);
 	atomic_store(&mine->ended, 3);
-	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->members_ended), 0);
-	transport_notify(pair.team, FAR);
+	assert_int_equal(atomic_load(&transport_area_of(pair.remote_team, REMOTE)->members_ended),
+			 0);
+	transport_notify(pair.team, REMOTE);
 	advance_both(&pair);
 	assert_int_equal(atomic_load(&mirror->ended), 3);
 	assert_true(atomic_load(&mirror->history) == UINT64_MAX - 6);
-	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->members_ended), 1);
+	assert_int_equal(atomic_load(&transport_area_of(pair.remote_team, REMOTE)->members_ended),
+			 1);
 	close_pair(&pair);
 }
 
@@ -236,7 +239,7 @@ static void test_parts_when_cut(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	struct wait_word parted;
-	hosts_cut(pair.here, FAR);
+	hosts_cut(pair.here, REMOTE);
 	assert_true(hosts_leave(pair.here, &parted));
 	assert_true(has_come(&parted));
 	close_pair(&pair);
@@ -257,10 +260,11 @@ static void test_cutter_knows(void **state)
 	struct pair pair = open_pair();
 	pair.here->hosts->events.lost = note_lost;
 	lost_rank = -1;
-	hosts_cut(pair.here, FAR);
-	assert_int_equal(lost_rank, FAR);
-	assert_int_equal(atomic_load(&transport_traffic(pair.here->segment, FAR)->lost), 1);
-	assert_false(hosts_is_lost(pair.here, FAR)); /* its connection has not broken by itself */
+	hosts_cut(pair.here, REMOTE);
+	assert_int_equal(lost_rank, REMOTE);
+	assert_int_equal(atomic_load(&transport_traffic(pair.here->segment, REMOTE)->lost), 1);
+	/* Its connection has not broken by itself. */
+	assert_false(hosts_is_lost(pair.here, REMOTE));
 	close_pair(&pair);
 }
 

@@ -10,7 +10,7 @@
  *
  * A rank resets its area once all members have closed the group, and its mirrors of the members'
  * areas when the next group is made. What comes before `opened` is left over from an earlier group,
- * and the rank drops it. Model: test/model/far_team.pml. */
+ * and the rank drops it. Model: test/model/remote_team.pml. */
 #include "hosts/hosts_private.h"
 
 #include <stdlib.h>

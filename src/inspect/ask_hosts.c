@@ -257,7 +257,7 @@ struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
 }
 
 /* Returns by how much the offset that was known at at_ns may be wrong by now. */
-static uint64_t error_now(const struct transport_far_clock *clock, uint64_t now_ns)
+static uint64_t error_now(const struct transport_remote_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;
 	return clock->error_ns + age_ns / 1000000 * DETECTOR_DRIFT_PPM;
@@ -268,11 +268,11 @@ static void read_clock(struct inspect_hosts *hosts, const struct inspect_view *v
 		       uint64_t asked_ns, const struct failure_shown *shown)
 {
 	const struct transport_segment *first = view->ranks[hosts->here].segment;
-	struct transport_far_clock clock = {0};
+	struct transport_remote_clock clock = {0};
 	int number[INSPECT_RANK_MAX];
 	uint32_t epoch;
 	number_hosts(hosts, view->size, number);
-	const struct transport_far_host *host =
+	const struct transport_remote_host *host =
 		&first->agent.hosts[number[q] < RANKS_HOSTS_MAX ? number[q] : 0];
 	hosts->offset_ns[q] = 0;
 	hosts->error_ns[q] = 0;

@@ -20,12 +20,12 @@
 #include "failure/shown.h"
 #include "inspect/ask_hosts.h"
 
-enum { SIZE = 2, HERE = 0, FAR = 1, FAR_PID = 77 };
+enum { SIZE = 2, HERE = 0, REMOTE = 1, REMOTE_PID = 77 };
 
 struct hosts_fixture {
 	uint64_t job;
 	struct transport transport;
-	struct trace trace, far_trace;
+	struct trace trace, remote_trace;
 	struct inspect_view *view;
 	struct inspect_hosts *hosts;
 	struct failure_shown *shown; /* with room for what follows it */
@@ -61,9 +61,9 @@ static int set_up(void **state)
 	fixture->job = (uint64_t)getpid() << 32 | 0x51;
 	assert_int_equal(transport_init(&fixture->transport, fixture->job, HERE, SIZE), LS_OK);
 	begin_trace(&fixture->trace, fixture->job, HERE);
-	begin_trace(&fixture->far_trace, fixture->job, FAR);
+	begin_trace(&fixture->remote_trace, fixture->job, REMOTE);
 	fill_place(fixture, HERE, "a", getpid());
-	fill_place(fixture, FAR, "b", FAR_PID);
+	fill_place(fixture, REMOTE, "b", REMOTE_PID);
 	/* It was asked before this command comes, so nobody has to answer. */
 	for (int i = 0; i < TRANSPORT_QUESTIONS; i++)
 		atomic_store(&fixture->transport.segment->agent.given[i], 1000);
@@ -92,7 +92,7 @@ static int tear_down(void **state)
 	inspect_hosts_free(fixture->hosts);
 	inspect_view_free(fixture->view);
 	trace_fini(&fixture->trace);
-	trace_fini(&fixture->far_trace);
+	trace_fini(&fixture->remote_trace);
 	transport_fini(&fixture->transport);
 	free(fixture->shown);
 	free(fixture);
@@ -169,7 +169,8 @@ static bool is_taken(struct hosts_fixture *fixture)
 	bool taken = snapshot != NULL;
 	assert_int_equal(fixture->hosts->has_told, taken);
 	if (taken)
-		assert_true(snapshot->ranks[FAR].known && snapshot->ranks[FAR].pid == 100 + FAR);
+		assert_true(snapshot->ranks[REMOTE].known &&
+			    snapshot->ranks[REMOTE].pid == 100 + REMOTE);
 	free(snapshot);
 	return taken;
 }
@@ -185,7 +186,7 @@ static void test_an_answer(void **state)
 	assert_int_equal(fixture->hosts->answered.words[0], 3);
 	assert_int_equal(ranks_count(&fixture->hosts->answered), 2);
 	assert_int_equal(fixture->hosts->waited_ms, 300);
-	assert_string_equal(fixture->hosts->locations[FAR].host, "b");
+	assert_string_equal(fixture->hosts->locations[REMOTE].host, "b");
 	assert_int_equal(atomic_load(&fixture->transport.segment->agent.asked[0]), asked + 2);
 }
 
@@ -223,10 +224,10 @@ static void fill_traces(struct hosts_fixture *fixture)
 {
 	struct trace_view view;
 	const char *why;
-	assert_true(trace_map(fixture->far_trace.fd, &view, &why));
+	assert_true(trace_map(fixture->remote_trace.fd, &view, &why));
 	fill_head(fixture, TRANSPORT_QUESTION_TRACES, view.bytes);
 	memcpy(behind(fixture), view.header, view.bytes);
-	fixture->shown->traces[FAR] = (struct failure_shown_part){
+	fixture->shown->traces[REMOTE] = (struct failure_shown_part){
 		.offset = (uint64_t)((char *)behind(fixture) - (char *)fixture->shown),
 		.bytes = view.bytes};
 	trace_unmap(&view);
@@ -237,26 +238,26 @@ static void fill_traces(struct hosts_fixture *fixture)
 static void test_clocks(void **state)
 {
 	struct hosts_fixture *fixture = *state;
-	struct transport_far_host *far = &fixture->transport.segment->agent.hosts[1];
+	struct transport_remote_host *remote = &fixture->transport.segment->agent.hosts[1];
 	enum { AHEAD_NS = 1000000000 };
 	fill_traces(fixture);
 	uint64_t now_ns = clock_now_ns();
-	fixture->shown->copied_ns[FAR] = now_ns + 10000000 + AHEAD_NS;
+	fixture->shown->copied_ns[REMOTE] = now_ns + 10000000 + AHEAD_NS;
 	fixture->shown->now_ns = now_ns + 60000000000;
 	publish(fixture, fixture->room, all_seals);
 	assert_true(inspect_hosts_copy(fixture->hosts, fixture->view));
-	assert_non_null(fixture->hosts->traces[FAR].header);
+	assert_non_null(fixture->hosts->traces[REMOTE].header);
 	assert_null(fixture->hosts->traces[HERE].header);
-	int64_t off_ns = fixture->hosts->offset_ns[FAR] - AHEAD_NS;
-	uint64_t error_ns = fixture->hosts->error_ns[FAR];
+	int64_t off_ns = fixture->hosts->offset_ns[REMOTE] - AHEAD_NS;
+	uint64_t error_ns = fixture->hosts->error_ns[REMOTE];
 	assert_true(error_ns > 0 && error_ns <= 30000000001);
 	assert_true((uint64_t)(off_ns < 0 ? -off_ns : off_ns) <= error_ns);
 	assert_int_equal(fixture->hosts->error_ns[HERE], 0);
-	far->clock = (struct transport_far_clock){AHEAD_NS - 5, 40000, clock_now_ns()};
+	remote->clock = (struct transport_remote_clock){AHEAD_NS - 5, 40000, clock_now_ns()};
 	assert_true(inspect_hosts_copy(fixture->hosts, fixture->view));
-	assert_int_equal(fixture->hosts->offset_ns[FAR], AHEAD_NS - 5);
-	assert_true(fixture->hosts->error_ns[FAR] >= 40000);
-	assert_true(fixture->hosts->error_ns[FAR] < 30000000);
+	assert_int_equal(fixture->hosts->offset_ns[REMOTE], AHEAD_NS - 5);
+	assert_true(fixture->hosts->error_ns[REMOTE] >= 40000);
+	assert_true(fixture->hosts->error_ns[REMOTE] < 30000000);
 }
 
 static void test_damaged_traces(void **state)
@@ -264,11 +265,11 @@ static void test_damaged_traces(void **state)
 	struct hosts_fixture *fixture = *state;
 	fill_traces(fixture);
 	struct failure_shown good = *fixture->shown;
-	struct failure_shown_part *part = &fixture->shown->traces[FAR];
+	struct failure_shown_part *part = &fixture->shown->traces[REMOTE];
 	const struct failure_shown_part parts[] = {
-		{good.traces[FAR].offset + 64, good.traces[FAR].bytes},
-		{good.traces[FAR].offset, good.traces[FAR].bytes - 4096},
-		{good.traces[FAR].offset + 8, good.traces[FAR].bytes - 64},
+		{good.traces[REMOTE].offset + 64, good.traces[REMOTE].bytes},
+		{good.traces[REMOTE].offset, good.traces[REMOTE].bytes - 4096},
+		{good.traces[REMOTE].offset + 8, good.traces[REMOTE].bytes - 64},
 		{0, 64},
 		{UINT64_MAX, 64},
 		{0, 0}};
@@ -276,13 +277,13 @@ static void test_damaged_traces(void **state)
 		*part = parts[i];
 		publish(fixture, fixture->room, all_seals);
 		assert_true(inspect_hosts_copy(fixture->hosts, fixture->view));
-		assert_null(fixture->hosts->traces[FAR].header);
+		assert_null(fixture->hosts->traces[REMOTE].header);
 	}
-	*part = good.traces[FAR];
+	*part = good.traces[REMOTE];
 	((struct trace_header *)behind(fixture))->rank = HERE; /* it is another rank's */
 	publish(fixture, fixture->room, all_seals);
 	assert_true(inspect_hosts_copy(fixture->hosts, fixture->view));
-	assert_null(fixture->hosts->traces[FAR].header);
+	assert_null(fixture->hosts->traces[REMOTE].header);
 }
 
 /* The locations of hosts in a segment are checked before they are used. */
@@ -291,14 +292,14 @@ static void test_places(void **state)
 	struct hosts_fixture *fixture = *state;
 	struct transport_location *locations =
 		transport_location_of(fixture->transport.segment, fixture->transport.size, 0);
-	memset(locations[FAR].host, 'x', sizeof locations[FAR].host);
-	locations[FAR].first = 1000;
+	memset(locations[REMOTE].host, 'x', sizeof locations[REMOTE].host);
+	locations[REMOTE].first = 1000;
 	struct inspect_hosts *hosts = inspect_hosts_new(fixture->view);
 	assert_non_null(hosts);
-	assert_int_equal(strlen(hosts->locations[FAR].host), sizeof locations[FAR].host - 1);
-	assert_int_equal(hosts->locations[FAR].first, FAR);
+	assert_int_equal(strlen(hosts->locations[REMOTE].host), sizeof locations[REMOTE].host - 1);
+	assert_int_equal(hosts->locations[REMOTE].first, REMOTE);
 	inspect_hosts_free(hosts);
-	locations[FAR].first = HERE; /* then it is one host */
+	locations[REMOTE].first = HERE; /* then it is one host */
 	assert_null(inspect_hosts_new(fixture->view));
 }
 

@@ -155,7 +155,7 @@ static bool hear_started(struct launcher_job *job, struct launcher_host *host,
 	if (!launcher_channel_copy(frame, &started, sizeof started))
 		return false;
 	for (int i = 0; i < host->count; i++)
-		job->ranks[host->first + i].far_pid = started.pids[i];
+		job->ranks[host->first + i].remote_pid = started.pids[i];
 	host->has_started = true;
 	return true;
 }

@@ -16,7 +16,7 @@ void launcher_how_ended(const struct launcher_rank *rank, bool several, bool the
 {
 	char name[32];
 
-	if (rank->lost && rank->far_pid == 0) {
+	if (rank->lost && rank->remote_pid == 0) {
 		snprintf(out, bytes, "%s never started", several ? "were" : "was");
 		return;
 	}
@@ -39,12 +39,12 @@ void launcher_end_text(const struct launcher_job *job, int rank, char *out, size
 	char how[LAUNCHER_HOW_BYTES];
 
 	launcher_how_ended(&job->ranks[rank], false, false, how, sizeof how);
-	if (job->hosts && job->ranks[rank].far_pid == 0)
+	if (job->hosts && job->ranks[rank].remote_pid == 0)
 		snprintf(out, bytes, "rank %d on host %s %s", rank, launcher_hosts_name(job, rank),
 			 how);
 	else if (job->hosts)
 		snprintf(out, bytes, "rank %d (pid %d on host %s) %s", rank,
-			 job->ranks[rank].far_pid, launcher_hosts_name(job, rank), how);
+			 job->ranks[rank].remote_pid, launcher_hosts_name(job, rank), how);
 	else
 		snprintf(out, bytes, "rank %d (pid %d) %s", rank, job->ranks[rank].pid, how);
 }

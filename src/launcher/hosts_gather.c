@@ -113,7 +113,7 @@ void launcher_hosts_gather(struct launcher_job *job)
 	job->report = join_parts(job, (clock_now_ns() - begin_ns) / 1000000);
 	for (int q = 0; job->report && q < job->count; q++)
 		if (!job->report->snapshot->ranks[q].known)
-			job->report->snapshot->ranks[q].pid = job->ranks[q].far_pid;
+			job->report->snapshot->ranks[q].pid = job->ranks[q].remote_pid;
 	for (int i = 0; i < job->hosts->count; i++) {
 		free(job->hosts->hosts[i].part.data);
 		job->hosts->hosts[i].part = (struct channel_queue){0};

@@ -158,7 +158,7 @@ struct launcher_rank {
 	bool lost;             /* its host is lost; then exit_code is 1 */
 	bool news;             /* on several hosts: it has ended, and the loop does not know yet */
 	bool told;             /* on several hosts: all ranks were told that it has ended */
-	pid_t far_pid;         /* on several hosts; pid is unused there */
+	pid_t remote_pid;      /* on several hosts; pid is unused there */
 	int exit_code;         /* -1 if a signal ended it */
 	int signal;            /* 0 if none did */
 };

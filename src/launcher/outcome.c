@@ -43,7 +43,7 @@ static bool same_end(const struct launcher_job *job, int a, int b)
 	const struct launcher_rank *x = &job->ranks[a], *y = &job->ranks[b];
 
 	return x->signal == y->signal && x->exit_code == y->exit_code && x->dumped == y->dumped &&
-	       x->lost == y->lost && (x->far_pid == 0) == (y->far_pid == 0) &&
+	       x->lost == y->lost && (x->remote_pid == 0) == (y->remote_pid == 0) &&
 	       end_kind(job, x) == end_kind(job, y);
 }
 

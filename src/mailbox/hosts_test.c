@@ -87,14 +87,14 @@ static void test_messages(void **state)
 static void flood(struct unit *unit)
 {
 	uint32_t number, got;
-	int from = unit->rank == FAR ? 0 : FAR;
+	int from = unit->rank == REMOTE ? 0 : REMOTE;
 	if (unit->rank == 1)
 		return;
 	transfer(unit, TRACE_SEND, from, 7, &(uint32_t){77}, 4);
 	if (unit->rank == 0)
 		for (number = 0; number < MANY; number++)
-			transfer(unit, TRACE_SEND, FAR, 1, &number, 4);
-	for (number = 0; unit->rank == FAR && number < MANY; number++) {
+			transfer(unit, TRACE_SEND, REMOTE, 1, &number, 4);
+	for (number = 0; unit->rank == REMOTE && number < MANY; number++) {
 		transfer(unit, TRACE_RECV, 0, 1, &got, 4);
 		MUST(got == number);
 	}
@@ -124,12 +124,12 @@ static void test_cut(void **state)
 {
 	(void)state;
 	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
-	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[REMOTE];
 	struct transport *here = &source->link->transport, *there = &target->link->transport;
 	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST);
 	struct op send, receive;
 	memset(from, 1, LONGEST);
-	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, REMOTE, 5, from, LONGEST);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
 	while (mailbox_advance(target->mailbox, &receive) == OP_BLOCKED && !to[0]) {
 		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
@@ -141,7 +141,7 @@ static void test_cut(void **state)
 	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
 	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_BLOCKED);
-	hosts_cut(here, FAR);
+	hosts_cut(here, REMOTE);
 	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_DONE);
 	memset(from, 2, LONGEST);
 	while (!hosts_is_lost(there, 0))
@@ -150,7 +150,7 @@ static void test_cut(void **state)
 	assert_int_equal(receive.status, LS_PEER_DIED);
 	assert_null(memchr(to, 2, LONGEST));
 	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), OP_DONE);
-	assert_false(hosts_is_lost(here, FAR)); /* it has cut it itself */
+	assert_false(hosts_is_lost(here, REMOTE)); /* it has cut it itself */
 	close_hosts(hosts);
 	free(from);
 	free(to);
@@ -162,13 +162,13 @@ static void test_does_not_fit(void **state)
 {
 	(void)state;
 	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
-	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[REMOTE];
 	unsigned char *to = calloc(1, LONGEST);
 	enum op_progress progress = OP_BLOCKED;
 	struct op send, receive;
 	void *from; /* shared memory: its payload is no copy, which may be read for ever */
 	MUST(to && memory_alloc(&source->link->memory, LONGEST, &from) == LS_OK);
-	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, REMOTE, 5, from, LONGEST);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST - 1);
 	for (int i = 0; i < TURNS && progress == OP_BLOCKED; i++) {
 		progress = mailbox_advance(target->mailbox, &receive);
@@ -212,7 +212,7 @@ static bool offer_another_length(struct link *link, int peer, const struct link_
 static void receive_from_liar(uint64_t length)
 {
 	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
-	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[REMOTE];
 	struct link *link = loop_link(hosts->loop, 0);
 	struct link_ops lying = *link->ops;
 	unsigned char *from = calloc(1, LONGEST), *to = calloc(1, LONGEST);
@@ -222,7 +222,7 @@ static void receive_from_liar(uint64_t length)
 	plain = link->ops;
 	lying.post = offer_another_length;
 	link->ops = &lying;
-	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, length);
+	begin(source, &send, &source->workspace, TRACE_SEND, REMOTE, 5, from, length);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, length);
 	(void)mailbox_advance(source->mailbox, &send);
 	for (int i = 0; i < 100000 && progress == OP_BLOCKED; i++) {
@@ -268,8 +268,8 @@ static void forge_message(struct link *link, uint64_t position, uint64_t bytes)
 	uint64_t held = slot + offsetof(struct mail_slot, held);
 	struct link_note note = {.words = {HOSTS_NOTE_WRITE, held << 1 | HOSTS_OF_TARGET,
 					   slot << 1 | HOSTS_OF_TARGET, position}};
-	MUST(link->ops->post(link, FAR, &note, &line, sizeof line, NULL));
-	link->ops->push(link, FAR);
+	MUST(link->ops->post(link, REMOTE, &note, &line, sizeof line, NULL));
+	link->ops->push(link, REMOTE);
 }
 
 /* The source uses an RTS slot again whose payload is being fetched. The link needs what belongs to
@@ -279,7 +279,7 @@ static void test_slot_used_twice(void **state)
 	enum { SHORT = 5000 };
 	(void)state;
 	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
-	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[REMOTE];
 	struct link *link = loop_link(hosts->loop, 0);
 	uint64_t ring = sizeof(struct transport_area) + offsetof(struct transport_inbox, mail);
 	struct link_note note = {.words = {HOSTS_NOTE_LONG, ring << 1 | HOSTS_OF_TARGET, 0, 2}};
@@ -292,7 +292,7 @@ static void test_slot_used_twice(void **state)
 	MUST(from && to && other && forged);
 	forged->kind = HOSTS_TRANSFER_TELL;
 	memset(from, 1, LONGEST);
-	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, REMOTE, 5, from, LONGEST);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
 	while (mailbox_advance(target->mailbox, &receive) == OP_BLOCKED && !to[0]) {
 		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
@@ -300,7 +300,7 @@ static void test_slot_used_twice(void **state)
 		hosts_advance(&target->link->transport);
 	}
 	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
-	MUST(link->ops->post(link, FAR, &note, offered_bytes, SHORT, &forged->link_transfer));
+	MUST(link->ops->post(link, REMOTE, &note, offered_bytes, SHORT, &forged->link_transfer));
 	forge_message(link, 2, SHORT);
 	begin(target, &second, &workspace, TRACE_RECV, 0, 5, other, SHORT);
 	for (int i = 0; i < TURNS && (progress == OP_BLOCKED || next == OP_BLOCKED); i++) {
@@ -346,13 +346,13 @@ static void test_returned_before_refused(void **state)
 {
 	(void)state;
 	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
-	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[REMOTE];
 	struct link *link = loop_link(hosts->loop, 0);
 	unsigned char *from = calloc(1, LONGEST), *to = calloc(1, LONGEST);
 	struct wait_word words[2];
 	struct op send, receive;
 	MUST(from && to);
-	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, REMOTE, 5, from, LONGEST);
 	for (int i = 0; i < 100; i++) { /* it is offered */
 		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
 		advance(hosts, 1);

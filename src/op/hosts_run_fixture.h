@@ -8,7 +8,7 @@
 
 #include "op/hosts_unit_fixture.h"
 
-enum { RANKS = 3, FAR = 2 };
+enum { RANKS = 3, REMOTE = 2 };
 static const int host_of[RANKS] = {0, 0, 1};
 
 struct progress {

@@ -18,7 +18,7 @@
  * only their access then. Ranks of different hosts lose their connection, and with it all their
  * groups, so a payload that is on its way between them gets more time; but not after a time limit,
  * when it is rather stuck than slow. */
-enum { REVOKE_MS = 250, REVOKE_FAR_MS = 1500 };
+enum { REVOKE_MS = 250, REVOKE_REMOTE_MS = 1500 };
 
 void progress_op_prepare(struct ls_request *op, ls_group *group, const struct op_call *call)
 {
@@ -94,7 +94,7 @@ static uint64_t patience_of(const struct ls_request *op, const struct progress_p
 static uint64_t revoke_deadline(struct ls_group *group)
 {
 	bool gives_time = group->team.host_count > 1 && failure_status(group) != LS_TIMED_OUT;
-	uint64_t limit_ms = gives_time ? REVOKE_FAR_MS : REVOKE_MS;
+	uint64_t limit_ms = gives_time ? REVOKE_REMOTE_MS : REVOKE_MS;
 	uint64_t none = 0, mine = clock_deadline_ns(limit_ms);
 	return atomic_compare_exchange_strong(&group->revoke_at_ns, &none, mine) ? mine : none;
 }

@@ -280,7 +280,7 @@ struct transport_traffic {
 
 /* What the agent of a host knows of another host. The next agent begins with it (struct
  * detector_past), and the ranks act by it. */
-struct transport_far_host {
+struct transport_remote_host {
 	_Atomic uint64_t generation, number, broken, silent;
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each
 	 * other. how: how that is known, enum heartbeat_silence. */
@@ -289,7 +289,7 @@ struct transport_far_host {
 	/* What is known of the other host's clock, under a sequence lock; error_ns 0: nothing. */
 	_Atomic uint32_t clock_epoch;
 	uint32_t zero;
-	struct transport_far_clock {
+	struct transport_remote_clock {
 		/* Its CLOCK_MONOTONIC is ahead of the one here by offset_ns, give or take error_ns,
 		 * as measured at at_ns. */
 		int64_t offset_ns;
@@ -310,7 +310,7 @@ struct transport_agent {
 	/* asked: how often commands have asked; given: the newest of these questions that was
 	 * answered. */
 	_Atomic uint64_t asked[TRANSPORT_QUESTIONS], given[TRANSPORT_QUESTIONS];
-	struct transport_far_host hosts[RANKS_HOSTS_MAX]; /* by number of the host */
+	struct transport_remote_host hosts[RANKS_HOSTS_MAX]; /* by number of the host */
 };
 
 /* Where a rank of a job on several hosts is; written before others map the segment. */

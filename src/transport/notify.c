@@ -65,23 +65,23 @@ void transport_request_progress(const struct transport_team *team, int rank)
 /* Whether there are members on other hosts, which this does not notify. */
 static bool notify_here(const struct transport_team *team)
 {
-	bool is_far = false;
+	bool is_remote = false;
 	for (int i = 0; i < team->size; i++) {
 		const struct transport_peer *mapped = team->members[i].peer;
 		if (!wait_is_awaited(&mapped->segment->bell))
 			continue;
 		if (mapped->mirror)
-			is_far = true;
+			is_remote = true;
 		else
 			wait_wake_topic(&mapped->segment->bell, team->members[team->rank].topic);
 	}
-	return is_far;
+	return is_remote;
 }
 
 void transport_notify_all(const struct transport_team *team)
 {
 	if (notify_here(team))
-		team->transport->hosts_ops->notify_far(team);
+		team->transport->hosts_ops->notify_remote(team);
 }
 
 void transport_notify_host(const struct transport_team *team)

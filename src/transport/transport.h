@@ -85,7 +85,7 @@ struct transport_hosts_ops {
 	 * to the thread that makes progress on the link */
 	void (*notify)(const struct transport_team *team, int rank);
 	/* the same for all members on other hosts */
-	void (*notify_far)(const struct transport_team *team);
+	void (*notify_remote)(const struct transport_team *team);
 	/* transport_channel_quiet */
 	bool (*quiet)(struct transport_team *team, int peer, struct wait_word *blocked);
 	/* transport_channel_payload */

@@ -40,7 +40,7 @@ struct world_watch {
 	 * such a process. */
 	_Atomic bool helper_is_busy;
 	struct failure_helper *_Atomic helper;
-	struct failure_far *far; /* looks at other hosts; NULL: there are none */
+	struct failure_remote *remote; /* looks at other hosts; NULL: there are none */
 	/* For the watch alone: when it last started such a program for a rank that did not yet
 	 * count as late, and for how long others had waited for that rank. */
 	uint64_t asked_ns, asked_ms;
@@ -141,11 +141,11 @@ struct world {
 	/* The thread of heartbeats sets it for all ranks of a host while the link between the two
 	 * hosts is proved to be broken: then that thread decides what a lost connection means. */
 	_Atomic bool behind_broken_link[RANKS_WORLD_MAX];
-	int pids[RANKS_WORLD_MAX];     /* 0: on another host */
-	int far_pids[RANKS_WORLD_MAX]; /* of ranks on other hosts, as these hosts see them */
-	struct link *link;             /* to other hosts; NULL: there are none */
+	int pids[RANKS_WORLD_MAX];        /* 0: on another host */
+	int remote_pids[RANKS_WORLD_MAX]; /* of ranks on other hosts, as these hosts see them */
+	struct link *link;                /* to other hosts; NULL: there are none */
 	/* For each rank the name of its host, if that is another one; "": it is this host. */
-	char far_hosts[RANKS_WORLD_MAX][TRACE_TEXT_BYTES];
+	char remote_hosts[RANKS_WORLD_MAX][TRACE_TEXT_BYTES];
 	struct trace_view views[RANKS_WORLD_MAX]; /* the traces of all ranks, for diagnosis */
 	struct wait_bell early_bell;              /* used until the segment exists */
 	/* The rank uses it while it opens the world. Each group gets a copy. */

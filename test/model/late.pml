@@ -35,9 +35,9 @@ mtype cursor = OPEN;
 bit staged, marked, knows_failure, payload_over, has_ended;
 
 /* the target */
-mtype far_cursor = NONE;
-bit slot, late, offered, wanted, withdrawn, far_marked, far_knows_failure, source_copied, has_payload;
-bit far_has_ended;
+mtype remote_cursor = NONE;
+bit slot, late, offered, wanted, withdrawn, remote_marked, remote_knows_failure, source_copied, has_payload;
+bit remote_has_ended;
 
 active proctype stream()
 {
@@ -127,7 +127,7 @@ active proctype source_link()
 		:: else
 		fi
 	:: to_source?_ -> payload_over = 1
-	:: has_ended && far_has_ended && !marked && empty(to_source) -> break
+	:: has_ended && remote_has_ended && !marked && empty(to_source) -> break
 	od
 }
 
@@ -137,35 +137,35 @@ active proctype receiver()
 	:: slot ->
 		bit is_mine;
 		atomic {
-			is_mine = (far_cursor == OPEN);
+			is_mine = (remote_cursor == OPEN);
 			if
-			:: is_mine -> far_cursor = MATCHED
+			:: is_mine -> remote_cursor = MATCHED
 			:: else
 			fi
 		};
 		if
 		:: is_mine ->
 			wanted = 1;
-			far_marked = 1;
+			remote_marked = 1;
 			if
 			:: source_copied
-			:: failed -> far_knows_failure = 1
+			:: failed -> remote_knows_failure = 1
 			fi
-		:: else -> failed; far_knows_failure = 1
+		:: else -> failed; remote_knows_failure = 1
 		fi
-	:: failed -> far_knows_failure = 1
+	:: failed -> remote_knows_failure = 1
 	fi;
 	if
-	:: far_knows_failure ->
+	:: remote_knows_failure ->
 		withdrawn = 1;
-		far_marked = 1;
+		remote_marked = 1;
 		if
-		:: far_cursor == MATCHED || far_cursor == CLOSED -> !is_mine || source_copied
+		:: remote_cursor == MATCHED || remote_cursor == CLOSED -> !is_mine || source_copied
 		:: else
 		fi
 	:: else -> assert(has_payload)
 	fi;
-	far_has_ended = 1
+	remote_has_ended = 1
 }
 
 inline refuse()
@@ -204,7 +204,7 @@ inline fetch()
 #if MUTANT != 5
 		assert(failed);
 #endif
-		far_cursor = CLOSED;
+		remote_cursor = CLOSED;
 		source_copied = 1
 	:: else
 	fi
@@ -214,7 +214,7 @@ active proctype target_link()
 {
 	bit stays, takes;
 	do
-	:: to_target?LATE -> late = 1; far_cursor = OPEN
+	:: to_target?LATE -> late = 1; remote_cursor = OPEN
 	:: to_target?SLOT -> slot = 1
 	:: to_target?LONG ->
 		if
@@ -222,16 +222,16 @@ active proctype target_link()
 			late = 0;
 			offered = 1;
 #if MUTANT != 6 /* does not look whether it is wanted already */
-			far_marked = 1
+			remote_marked = 1
 #endif
-		:: else -> offered = 1; far_cursor = OPEN
+		:: else -> offered = 1; remote_cursor = OPEN
 		fi;
 #if MUTANT != 7 /* keeps what comes after a failure */
 		refuse()
 #endif
-	:: atomic { far_marked -> far_marked = 0 };
+	:: atomic { remote_marked -> remote_marked = 0 };
 		fetch();
 		refuse()
-	:: has_ended && far_has_ended && empty(to_target) && !far_marked -> break
+	:: has_ended && remote_has_ended && empty(to_target) && !remote_marked -> break
 	od
 }

@@ -4,8 +4,8 @@
  * for so long that hosts have heard each other: no host misses one that it has never heard. With
  * LINGERS set it keeps a group that has failed open until there is a file `stop`. With MOVES set
  * each step also moves long payloads between hosts: `messages` of the second half of the ranks to
- * the first, or a `scatter` of the last rank. With STOPS set that rank stops itself while its own is
- * on the way, once all have done some steps. */
+ * the first, or a `scatter` of the last rank. With STOPS set that rank stops itself while its own
+ * is on the way, once all have done some steps. */
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What two ranks on different hosts compare at the end of a group (src/engine/end.c,
- * src/hosts/parting.c, src/failure/far_ends.c). ending.pml is the same for two ranks of one host.
+ * src/hosts/parting.c, src/failure/remote_ends.c). ending.pml is the same for two ranks of one host.
  *
  * Properties:
  * - Once both have exited, they have found a difference exactly if there is one.
@@ -14,7 +14,7 @@
  * progress on the link.
  *
  * Abstractions: the link keeps the order. If a rank exits, the link may lose all that was under way
- * from it. The ring of entries is in ending.pml. Areas that are used again are in far_team.pml,
+ * from it. The ring of entries is in ending.pml. Areas that are used again are in remote_team.pml,
  * which shows that a rank that sees that a member has left has all that it sent before.
  *
  * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Shared by far_look.c, which asks other hosts, and show.c, which shows commands what they say. */
-#ifndef FAILURE_FAR_LOOK_H
-#define FAILURE_FAR_LOOK_H
+ * Shared by remote_look.c, which asks other hosts, and show.c, which shows commands what they
+ * say. */
+#ifndef FAILURE_REMOTE_LOOK_H
+#define FAILURE_REMOTE_LOOK_H
 
 #include "failure/failure.h"
 
@@ -22,7 +23,7 @@ struct failure_heard {
 	uint64_t first_round;
 };
 
-/* A look that another thread of this rank wants: far_request.c. */
+/* A look that another thread of this rank wants: remote_request.c. */
 struct failure_request {
 	struct failure_request *next;
 	uint32_t group;         /* that the thread is about to close */
@@ -41,7 +42,7 @@ struct failure_answer {
 	_Atomic uint64_t since_ns; /* 0: there is none */
 };
 
-struct failure_far {
+struct failure_remote {
 	uint64_t round;                           /* of my looks */
 	unsigned failed;                          /* looks in a row that were not answered by all */
 	struct failure_request *_Atomic requests; /* that the watch has not taken */
@@ -50,10 +51,10 @@ struct failure_far {
 	/* For the thread of heartbeats: when it has last woken the watch for a command. */
 	uint64_t woken_ns;
 	struct failure_heard heard[RANKS_WORLD_MAX];
-	/* By area of this rank, a bit each: far_ends.c. differs: the collectives of the group that
-	 * has the area differ from those of a member on another host (`differences`), and the watch
-	 * has not reported it yet. raised: the group has failed for that, and perhaps no call of
-	 * this rank has returned it. */
+	/* By area of this rank, a bit each: remote_ends.c. differs: the collectives of the group
+	 * that has the area differ from those of a member on another host (`differences`), and the
+	 * watch has not reported it yet. raised: the group has failed for that, and perhaps no call
+	 * of this rank has returned it. */
 	_Atomic uint64_t differs[FAILURE_AREA_WORDS], raised[FAILURE_AREA_WORDS];
 	/* By area: stored by the thread that makes progress on the link, while the bit in `differs`
 	 * is 0. */
@@ -69,34 +70,34 @@ static inline uint64_t failure_area_bit(unsigned area)
 	return UINT64_C(1) << area % 64;
 }
 
-/* ---- far_look.c: for the watch ---- */
+/* ---- remote_look.c: for the watch ---- */
 
 struct ranks failure_ranks_here(const struct world *world);
 /* Fills the elements of the ranks on this host; the others stay as they are. */
 void failure_read_traffic(const struct world *world, struct diagnose_traffic *out);
-/* As failure_far_collect. whole: NULL if a host has not answered. Otherwise that host is left out,
- * and nothing is proved with its ranks. *answered: the ranks of the hosts that have answered, and
- * of this one. */
-struct diagnose_snapshot *failure_far_collect_some(struct world *world,
-						   const struct diagnose_closing *closing,
-						   bool whole, struct ranks *answered);
+/* As failure_remote_collect. whole: NULL if a host has not answered. Otherwise that host is left
+ * out, and nothing is proved with its ranks. *answered: the ranks of the hosts that have answered,
+ * and of this one. */
+struct diagnose_snapshot *failure_remote_collect_some(struct world *world,
+						      const struct diagnose_closing *closing,
+						      bool whole, struct ranks *answered);
 /* Asks for the traces of all other hosts, and calls `take` for each block that comes within
  * FAILURE_COPY_MS. Returns the ranks of the hosts that have answered, and of this one. */
-struct ranks failure_far_copy(struct world *world,
-			      void (*take)(void *context, const void *block, size_t bytes),
-			      void *context);
+struct ranks failure_remote_copy(struct world *world,
+				 void (*take)(void *context, const void *block, size_t bytes),
+				 void *context);
 /* Whether a host that has not answered has another rank that can be asked. */
-bool failure_far_may_try_again(const struct world *world, const struct ranks *answered);
+bool failure_remote_may_try_again(const struct world *world, const struct ranks *answered);
 /* Frees the blocks that have come, of any round. */
-void failure_far_forget_told(struct failure_far *far, int size);
+void failure_remote_forget_told(struct failure_remote *remote, int size);
 
-/* ---- far_request.c ---- */
+/* ---- remote_request.c ---- */
 
 /* Drops the requests that the watch has not taken. */
-void failure_requests_close(struct failure_far *far);
+void failure_requests_close(struct failure_remote *remote);
 
 /* ---- show.c ---- */
 
-void failure_show_close(struct failure_far *far);
+void failure_show_close(struct failure_remote *remote);
 
 #endif

@@ -21,7 +21,7 @@
 #include "base/ranks.h"
 #include "failure/entered.h"
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 #include "failure/traces.h"
 
 enum {
@@ -35,7 +35,7 @@ enum {
 static void note_asked(void *context, int rank, const uint64_t words[HOSTS_ASK_WORDS])
 {
 	struct world *world = context;
-	struct failure_heard *heard = &world->watch.far->heard[rank];
+	struct failure_heard *heard = &world->watch.remote->heard[rank];
 	_Atomic uint64_t *word = words[0] == FAILURE_LOOK      ? &heard->look
 				 : words[0] == FAILURE_CONFIRM ? &heard->confirm
 				 : words[0] == FAILURE_SEEN    ? &heard->seen
@@ -50,7 +50,7 @@ static void note_asked(void *context, int rank, const uint64_t words[HOSTS_ASK_W
 static void note_told(void *context, int rank, uint64_t round, void *block, uint64_t bytes)
 {
 	struct world *world = context;
-	struct failure_heard *heard = &world->watch.far->heard[rank];
+	struct failure_heard *heard = &world->watch.remote->heard[rank];
 	if (atomic_load(&heard->told) || round == 0) { /* the watch has not taken the last one */
 		free(block);
 		return;
@@ -61,7 +61,7 @@ static void note_told(void *context, int rank, uint64_t round, void *block, uint
 	failure_watch_serve(&world->watch);
 }
 
-void failure_far_events(struct hosts_events *events)
+void failure_remote_events(struct hosts_events *events)
 {
 	events->asked = note_asked;
 	events->told = note_told;
@@ -156,11 +156,11 @@ static void answer_copy(struct world *world, int rank, uint64_t round)
 		free(block);
 }
 
-void failure_far_answer(struct world *world)
+void failure_remote_answer(struct world *world)
 {
-	struct failure_far *far = world->watch.far;
-	for (int q = 0; far && q < world->size; q++) {
-		struct failure_heard *heard = &far->heard[q];
+	struct failure_remote *remote = world->watch.remote;
+	for (int q = 0; remote && q < world->size; q++) {
+		struct failure_heard *heard = &remote->heard[q];
 		uint64_t round = atomic_exchange(&heard->look, 0);
 		if (round)
 			answer_look(world, q, heard, round);
@@ -195,7 +195,7 @@ static void add_delegates(const struct world *world, bool silent, const struct r
 	RANKS_EACH (q, ranks) {
 		if (!world->transport.peers[q].mirror || atomic_load(&world->dead[q]) ||
 		    *hosts & host_bit(world, q) ||
-		    world->watch.far->heard[q].is_unanswering != silent)
+		    world->watch.remote->heard[q].is_unanswering != silent)
 			continue;
 		*hosts |= host_bit(world, q);
 		ranks_add(delegates, q);
@@ -244,7 +244,7 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 {
 	struct ranks answered = {{0}};
 	RANKS_EACH (q, asked)
-		if (has_answered(&world->watch.far->heard[q], what, round) &&
+		if (has_answered(&world->watch.remote->heard[q], what, round) &&
 		    !(hosts_of(world, &answered) & host_bit(world, q)))
 			ranks_add(&answered, q);
 	return answered;
@@ -262,19 +262,19 @@ static void ask_others(struct world *world, enum failure_question what, uint64_t
 	others = ask_all(world, &others, what, round);
 	RANKS_EACH (q, asked)
 		if (hosts & host_bit(world, q))
-			world->watch.far->heard[q].is_unanswering = true;
+			world->watch.remote->heard[q].is_unanswering = true;
 	ranks_join(asked, &others);
 }
 
 /* Notes which of the ranks that were asked first are silent. Ranks that were asked later had little
  * time. */
-static void note_silent(struct failure_far *far, const struct ranks *first,
+static void note_silent(struct failure_remote *remote, const struct ranks *first,
 			const struct ranks *answered, enum failure_question what, uint64_t round)
 {
 	RANKS_EACH (q, first)
-		far->heard[q].is_unanswering = !has_answered(&far->heard[q], what, round);
+		remote->heard[q].is_unanswering = !has_answered(&remote->heard[q], what, round);
 	RANKS_EACH (q, answered)
-		far->heard[q].is_unanswering = false;
+		remote->heard[q].is_unanswering = false;
 }
 
 /* Waits for an answer of each host of these ranks, and answers other hosts meanwhile. If an answer
@@ -297,17 +297,17 @@ static struct ranks await_answers(struct world *world, const struct ranks *deleg
 		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns ||
 		    !failure_watch_sleep(world, clock_deadline_ns(RETRY_MS), &wakeups))
 			break;
-		failure_far_answer(world);
+		failure_remote_answer(world);
 		answered = find_answered(world, &asked, what, round);
 	}
-	note_silent(world->watch.far, delegates, &answered, what, round);
+	note_silent(world->watch.remote, delegates, &answered, what, round);
 	return answered;
 }
 
-void failure_far_forget_told(struct failure_far *far, int size)
+void failure_remote_forget_told(struct failure_remote *remote, int size)
 {
 	for (int q = 0; q < size; q++) {
-		struct failure_heard *heard = &far->heard[q];
+		struct failure_heard *heard = &remote->heard[q];
 		if (!atomic_load(&heard->told))
 			continue;
 		free(heard->block);
@@ -322,7 +322,7 @@ static bool take_told(struct world *world, const struct ranks *delegates,
 	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
 	RANKS_EACH (q, delegates) {
-		struct failure_heard *heard = &world->watch.far->heard[q];
+		struct failure_heard *heard = &world->watch.remote->heard[q];
 		complete = complete &&
 			   diagnose_unpack(snapshot, &here, heard->block, heard->bytes, traffic);
 	}
@@ -362,13 +362,13 @@ static struct diagnose_snapshot *look_twice(struct world *world,
 					    struct diagnose_traffic *traffic, bool whole)
 {
 	struct diagnose_snapshot *first = failure_collect(world, closing), *second = NULL;
-	uint64_t round = ++world->watch.far->round;
+	uint64_t round = ++world->watch.remote->round;
 	uint64_t hosts = hosts_of(world, delegates);
 	bool is_good = false;
 	*delegates = ask_all(world, delegates, FAILURE_LOOK, round);
 	*delegates = await_answers(world, delegates, FAILURE_LOOK, round);
 	/* Makes room for the blocks that come. */
-	failure_far_forget_told(world->watch.far, world->size);
+	failure_remote_forget_told(world->watch.remote, world->size);
 	if (first && (!whole || hosts_of(world, delegates) == hosts)) {
 		*delegates = ask_all(world, delegates, FAILURE_CONFIRM, round);
 		failure_read_traffic(world, traffic);
@@ -385,24 +385,24 @@ static struct diagnose_snapshot *look_twice(struct world *world,
 	return is_good ? second : NULL;
 }
 
-struct diagnose_snapshot *failure_far_collect_some(struct world *world,
-						   const struct diagnose_closing *closing,
-						   bool whole, struct ranks *answered)
+struct diagnose_snapshot *failure_remote_collect_some(struct world *world,
+						      const struct diagnose_closing *closing,
+						      bool whole, struct ranks *answered)
 {
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t hosts = hosts_of(world, &delegates);
 	struct diagnose_snapshot *snapshot = NULL;
-	failure_far_forget_told(far, world->size);
+	failure_remote_forget_told(remote, world->size);
 	if (traffic)
 		snapshot = look_twice(world, closing, &delegates, traffic, whole);
 	bool all = snapshot && hosts_of(world, &delegates) == hosts;
 	*answered = ranks_of_hosts(world, &delegates);
 	if (snapshot)
 		check_traffic(world, answered, snapshot, traffic);
-	far->failed = all ? 0 : far->failed + 1;
-	failure_far_forget_told(far, world->size);
+	remote->failed = all ? 0 : remote->failed + 1;
+	failure_remote_forget_told(remote, world->size);
 	free(traffic);
 	if (snapshot && (all || !whole))
 		return snapshot;
@@ -410,39 +410,39 @@ struct diagnose_snapshot *failure_far_collect_some(struct world *world,
 	return NULL;
 }
 
-struct diagnose_snapshot *failure_far_collect(struct world *world,
-					      const struct diagnose_closing *closing)
+struct diagnose_snapshot *failure_remote_collect(struct world *world,
+						 const struct diagnose_closing *closing)
 {
 	struct ranks answered;
-	return failure_far_collect_some(world, closing, true, &answered);
+	return failure_remote_collect_some(world, closing, true, &answered);
 }
 
-struct ranks failure_far_copy(struct world *world,
-			      void (*take)(void *context, const void *block, size_t bytes),
-			      void *context)
+struct ranks failure_remote_copy(struct world *world,
+				 void (*take)(void *context, const void *block, size_t bytes),
+				 void *context)
 {
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	struct ranks delegates = find_first_delegates(world);
-	uint64_t round = ++far->round;
-	failure_far_forget_told(far, world->size);
+	uint64_t round = ++remote->round;
+	failure_remote_forget_told(remote, world->size);
 	delegates = ask_all(world, &delegates, FAILURE_COPY, round);
 	delegates = await_answers(world, &delegates, FAILURE_COPY, round);
 	RANKS_EACH (q, &delegates)
-		take(context, far->heard[q].block, far->heard[q].bytes);
-	failure_far_forget_told(far, world->size);
+		take(context, remote->heard[q].block, remote->heard[q].bytes);
+	failure_remote_forget_told(remote, world->size);
 	return ranks_of_hosts(world, &delegates);
 }
 
-bool failure_far_may_try_again(const struct world *world, const struct ranks *answered)
+bool failure_remote_may_try_again(const struct world *world, const struct ranks *answered)
 {
 	for (int q = 0; q < world->size; q++)
 		if (!ranks_have(answered, q) && !atomic_load(&world->dead[q]) &&
-		    !world->watch.far->heard[q].is_unanswering)
+		    !world->watch.remote->heard[q].is_unanswering)
 			return true;
 	return false;
 }
 
-bool failure_far_is_unanswering(const struct failure_far *far)
+bool failure_remote_is_unanswering(const struct failure_remote *remote)
 {
-	return far && far->failed >= UNANSWERED_LOOKS;
+	return remote && remote->failed >= UNANSWERED_LOOKS;
 }

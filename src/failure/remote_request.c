@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 
 enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };
 
@@ -17,20 +17,20 @@ static void drop_request(struct failure_request *request)
 	free(request);
 }
 
-struct diagnose_snapshot *failure_far_request(struct ls_group *group)
+struct diagnose_snapshot *failure_remote_request(struct ls_group *group)
 {
 	struct world *world = group->world;
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	struct diagnose_snapshot *snapshot = NULL;
 	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
-		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
+		return failure_remote_collect(world, &(struct diagnose_closing){1, &group->id});
 	struct failure_request *request = calloc(1, sizeof *request);
 	if (!request)
 		return NULL;
 	request->group = group->id;
 	atomic_init(&request->holders, 2);
-	request->next = atomic_load(&far->requests);
-	while (!atomic_compare_exchange_weak(&far->requests, &request->next, request))
+	request->next = atomic_load(&remote->requests);
+	while (!atomic_compare_exchange_weak(&remote->requests, &request->next, request))
 		;
 	struct wait_word word = {.word = &request->given,
 				 .edge = {.value = 1, .owner = -1, .peer = -1}};
@@ -56,17 +56,17 @@ static void serve_request(struct world *world, struct failure_request *request)
 	struct ranks answered;
 	if (atomic_load(&request->holders) == 1)
 		return; /* the other thread waits no longer */
-	request->snapshot = failure_far_collect(world, &closing);
+	request->snapshot = failure_remote_collect(world, &closing);
 	if (!request->snapshot) /* the rank that was asked may be stopped: this asks another one */
-		request->snapshot = failure_far_collect_some(world, &closing, false, &answered);
+		request->snapshot = failure_remote_collect_some(world, &closing, false, &answered);
 	wait_store(&request->given, 1);
 	wait_wake(world->waiter.bell);
 }
 
-void failure_far_serve(struct world *world)
+void failure_remote_serve(struct world *world)
 {
-	struct failure_far *far = world->watch.far;
-	struct failure_request *request = far ? atomic_exchange(&far->requests, NULL) : NULL;
+	struct failure_remote *remote = world->watch.remote;
+	struct failure_request *request = remote ? atomic_exchange(&remote->requests, NULL) : NULL;
 	while (request) {
 		struct failure_request *next = request->next;
 		serve_request(world, request);
@@ -75,9 +75,9 @@ void failure_far_serve(struct world *world)
 	}
 }
 
-void failure_requests_close(struct failure_far *far)
+void failure_requests_close(struct failure_remote *remote)
 {
-	for (struct failure_request *request = atomic_load(&far->requests), *next; request;
+	for (struct failure_request *request = atomic_load(&remote->requests), *next; request;
 	     request = next) {
 		next = request->next;
 		drop_request(request);

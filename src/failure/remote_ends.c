@@ -6,7 +6,7 @@
 #include "engine/end.h"
 #include "world/registry.h"
 #include "failure/failure_private.h"
-#include "failure/far_look.h"
+#include "failure/remote_look.h"
 
 enum {
 	LEAVE_MS = 1000,
@@ -20,15 +20,15 @@ enum {
 static void note_ended(void *context, const struct transport_team *team, int rank)
 {
 	struct world *world = context;
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	const struct ls_group *group =
 		(const struct ls_group *)((uintptr_t)team - offsetof(struct ls_group, team));
 	struct engine_difference found;
 	int q = world_rank_in(group, rank);
 	if (q < 0 || failure_ends_are_due(group) || !engine_end_arrived(&group->engine, q, &found))
 		return;
-	far->differences[group->area] = found;
-	atomic_fetch_or(&far->differs[group->area / 64], failure_area_bit(group->area));
+	remote->differences[group->area] = found;
+	atomic_fetch_or(&remote->differs[group->area / 64], failure_area_bit(group->area));
 	failure_watch_serve(&world->watch);
 }
 
@@ -41,15 +41,16 @@ void failure_ends_events(struct hosts_events *events)
 
 bool failure_ends_are_due(const struct ls_group *group)
 {
-	struct failure_far *far = group->world->watch.far;
-	return far && atomic_load(&far->differs[group->area / 64]) & failure_area_bit(group->area);
+	struct failure_remote *remote = group->world->watch.remote;
+	return remote &&
+	       atomic_load(&remote->differs[group->area / 64]) & failure_area_bit(group->area);
 }
 
 /* False: another host reports the difference. As in failure_compare_ends, a rank that knows of a
  * failure does not compare. */
 static bool raise_one(struct ls_group *group, const struct engine_difference *found, bool waits)
 {
-	struct failure_far *far = group->world->watch.far;
+	struct failure_remote *remote = group->world->watch.remote;
 	const struct transport_area *mine = transport_area_of(&group->team, group->rank);
 	struct diagnose_hint hint = failure_difference_hint(group, found);
 	bool closed = atomic_load(&mine->ended) != 0;
@@ -59,7 +60,7 @@ static bool raise_one(struct ls_group *group, const struct engine_difference *fo
 	if (waits && !failure_is_speaker(group, &hint))
 		return false;
 	if (!closed)
-		atomic_fetch_or(&far->raised[group->area / 64], failure_area_bit(group->area));
+		atomic_fetch_or(&remote->raised[group->area / 64], failure_area_bit(group->area));
 	failure_raise_difference(group, found, closed);
 	return true;
 }
@@ -67,55 +68,56 @@ static bool raise_one(struct ls_group *group, const struct engine_difference *fo
 /* Serves one area. False: another host reports the difference. */
 static bool serve_area(struct world *world, unsigned area, bool waits)
 {
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	struct ls_group *group = world_hold_area(world, area);
 	bool done = true;
 	if (!group)
 		return true; /* see failure_ends_closed */
 	if (failure_ends_are_due(group)) {
-		struct engine_difference found = far->differences[area];
+		struct engine_difference found = remote->differences[area];
 		done = raise_one(group, &found, waits);
 	}
 	if (done)
-		atomic_fetch_and(&far->differs[area / 64], ~failure_area_bit(area));
+		atomic_fetch_and(&remote->differs[area / 64], ~failure_area_bit(area));
 	world_release(group);
 	return done;
 }
 
 static bool serve_areas(struct world *world, bool waits)
 {
-	struct failure_far *far = world->watch.far;
+	struct failure_remote *remote = world->watch.remote;
 	bool done = true;
-	for (unsigned w = 0; far && w < FAILURE_AREA_WORDS; w++)
-		for (uint64_t left = atomic_load(&far->differs[w]); left; left &= left - 1)
+	for (unsigned w = 0; remote && w < FAILURE_AREA_WORDS; w++)
+		for (uint64_t left = atomic_load(&remote->differs[w]); left; left &= left - 1)
 			done &= serve_area(world, w * 64 + (unsigned)__builtin_ctzll(left), waits);
 	return done;
 }
 
 void failure_ends_serve(struct world *world)
 {
-	struct failure_far *far = world->watch.far;
-	if (!far)
+	struct failure_remote *remote = world->watch.remote;
+	if (!remote)
 		return;
-	if (serve_areas(world, !far->differs_until_ns || clock_now_ns() < far->differs_until_ns))
-		far->differs_until_ns = 0;
-	else if (!far->differs_until_ns)
-		far->differs_until_ns = clock_deadline_ns(OTHERS_MS);
+	if (serve_areas(world,
+			!remote->differs_until_ns || clock_now_ns() < remote->differs_until_ns))
+		remote->differs_until_ns = 0;
+	else if (!remote->differs_until_ns)
+		remote->differs_until_ns = clock_deadline_ns(OTHERS_MS);
 }
 
 uint64_t failure_ends_due_ns(const struct world *world)
 {
-	const struct failure_far *far = world->watch.far;
-	return far && far->differs_until_ns ? far->differs_until_ns : CLOCK_NEVER;
+	const struct failure_remote *remote = world->watch.remote;
+	return remote && remote->differs_until_ns ? remote->differs_until_ns : CLOCK_NEVER;
 }
 
 /* ---- closing ---- */
 
 void failure_ends_closed(struct ls_group *group)
 {
-	struct failure_far *far = group->world->watch.far;
-	if (far)
-		atomic_fetch_and(&far->raised[group->area / 64], ~failure_area_bit(group->area));
+	struct failure_remote *remote = group->world->watch.remote;
+	if (remote)
+		atomic_fetch_and(&remote->raised[group->area / 64], ~failure_area_bit(group->area));
 	if (failure_ends_are_due(group))
 		failure_watch_serve(&group->world->watch);
 }

@@ -22,7 +22,7 @@ static void note_failed(void *context, const struct hosts_failure *told)
 struct hosts_events failure_hosts_events(struct world *world)
 {
 	struct hosts_events events = {.context = world, .lost = note_lost, .failed = note_failed};
-	failure_far_events(&events);
+	failure_remote_events(&events);
 	failure_ends_events(&events);
 	return events;
 }
