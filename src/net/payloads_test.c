@@ -327,6 +327,23 @@ static void last_bytes_arrive(void **state)
 	assert_memory_equal(to[0], payload, SHORT_BYTES);
 }
 
+/* UCX has lost the peer, whose payload socket neither ends nor brings anything. */
+static void a_silent_peer_is_lost(void **state)
+{
+	struct fake *fake = *state;
+	struct link_transfer fetched;
+	static unsigned char to[SHORT_BYTES];
+	ask(fake, 1, to, &fetched);
+	send_theirs(1, SHORT_BYTES, SHORT_BYTES / 2);
+	net_break(&fake->net->peers[FAKE_PEER]);
+	for (int i = 0; i < 10; i++)
+		net_advance(&fake->net->link);
+	assert_int_equal(fake->lost, 0);
+	while (!fake->lost) /* for as long as bytes may come: a second */
+		net_advance(&fake->net->link);
+	assert_int_equal(fetched.status, LS_PEER_DIED);
+}
+
 static void a_cut_ends_all(void **state)
 {
 	struct fake *fake = *state;
@@ -362,6 +379,7 @@ int main(void)
 		TEST(wrong_bytes_break_the_peer), /* another length */
 		TEST(wrong_bytes_break_the_peer), /* none */
 		TEST(last_bytes_arrive),
+		TEST(a_silent_peer_is_lost),
 		TEST(a_cut_ends_all),
 	};
 #undef TEST
