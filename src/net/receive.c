@@ -58,16 +58,16 @@ static void take_answer(struct net_peer *peer, enum net_kind kind, uint32_t posi
 	struct link_transfer *offer = find_offer(peer, position);
 	struct net_transfer *own = offer ? net_transfer_of(offer) : NULL;
 	bool by_socket = peer->net->has_payload_sockets;
-	if (!own)
+	if (!own || own->is_answered)
 		return;
-	if (kind == NET_REFUSE && !by_socket)
+	if (kind == NET_REFUSE && own->moved == 0)
 		own->is_refused = true;
-	else if (kind == NET_REFUSE && own->moved == 0)
-		net_end(net_take_offer(peer, offer), LS_CANCELLED);
-	else if (kind == NET_FETCH && by_socket && own->moved == 0)
+	if (!by_socket)
+		return;
+	if (kind == NET_FETCH && own->moved == 0)
 		net_take_fetch(peer, net_take_offer(peer, offer));
-	else if (kind == NET_GOT && by_socket && net_has_moved(own))
-		net_end(net_take_offer(peer, offer), LS_OK);
+	else if (own->is_refused || (kind == NET_GOT && net_has_moved(own)))
+		net_end_offer(peer, offer);
 }
 
 static void take_control(struct net_peer *peer, const struct net_header *header)

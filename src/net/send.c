@@ -190,14 +190,25 @@ static void on_payload_sent(void *request, ucs_status_t status, void *user)
 	net_close_request(peer, request);
 }
 
+void net_end_offer(struct net_peer *peer, struct link_transfer *offer)
+{
+	struct net_transfer *own = net_transfer_of(offer);
+	own->is_answered = true;
+	if (!own->is_under_way)
+		net_end(net_take_offer(peer, offer), own->is_refused ? LS_CANCELLED : LS_OK);
+}
+
 /* An OFFER, FETCH or GOT has been sent. */
 static void on_asked(void *request, ucs_status_t status, void *user)
 {
 	struct net_transfer *own = net_transfer_of(user);
+	struct net_peer *peer = own->peer;
 	own->is_under_way = false;
 	if (status != UCS_OK)
-		net_break(own->peer);
-	net_close_request(own->peer, request);
+		net_break(peer);
+	if (own->is_answered)
+		net_end_offer(peer, user);
+	net_close_request(peer, request);
 }
 
 static bool send_long(struct net_peer *peer, const struct link_note *note, const void *payload,
