@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: what peers on other hosts send, in any form and order, and what this rank does with
- * the link meanwhile. The input is a list of steps; UCX's functions are replaced. Whatever comes,
- * the positions of each peer keep their equations, and events come in order. At the end every
- * accepted payload has been fetched or released, and every transfer is done, once. */
+ * the link meanwhile. The input is a list of steps; UCX's functions are replaced. In a quarter of
+ * the inputs long payloads pass through sockets, whose other ends the steps read and write.
+ * Whatever comes, the positions of each peer keep their equations, and events come in order. At
+ * the end every accepted payload has been fetched or released, and every transfer is done, once. */
 #include "fuzz.h"
 
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "net/peer.h"
 
-enum { RANK = 1, SIZE = 3, JOB = 77, EPOCH = 5, SENDS = 64, OFFERS = 128, TRANSFERS = 16 };
+enum {
+	RANK = 1,
+	SIZE = 3,
+	JOB = 77,
+	EPOCH = 5,
+	SENDS = 64,
+	OFFERS = 128,
+	TRANSFERS = 16,
+	LONG_BYTES = 4096
+};
 
 static volatile unsigned sum;
 static const struct link_note a_note = {.words = {1, 2, 3, 4, 5}};
@@ -30,7 +43,13 @@ static struct {
 	struct link_transfer transfers[TRANSFERS];
 	bool is_used[TRANSFERS], is_offered[TRANSFERS];
 	bool is_lost[SIZE];
+	/* By peer: its end of the payload socket. */
+	int theirs[SIZE];
+	size_t said[SIZE];      /* bytes of the answer to the first fetch that the peer has sent */
+	uint32_t said_of[SIZE]; /* the position of that fetch */
 } self;
+
+static unsigned char payload[LONG_BYTES], memory[TRANSFERS][LONG_BYTES];
 
 /* ---- UCX ---- */
 
@@ -159,7 +178,22 @@ static void lost(void *context, int peer)
 
 /* ---- steps ---- */
 
-static void open_net(void)
+static void open_sockets(struct net *net)
+{
+	net->has_payload_sockets = true;
+	net->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	MUST(net->poll_fd >= 0);
+	for (int q = 0; q < SIZE; q++) {
+		int fds[2];
+		if (q == RANK)
+			continue;
+		MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+		net->peers[q].payloads.fd = fds[0];
+		self.theirs[q] = fds[1];
+	}
+}
+
+static void open_net(bool by_socket)
 {
 	memset(&self, 0, sizeof self);
 	library.ucp_worker_progress = idle;
@@ -180,6 +214,9 @@ static void open_net(void)
 		net->peers[q].endpoint = (ucp_ep_h)(uintptr_t)1;
 		net_send_init(&net->peers[q]);
 	}
+	net->poll_fd = -1;
+	if (by_socket)
+		open_sockets(net);
 }
 
 /* Words and notes, as far as there is room, one with a changed length; or bytes of payloads. */
@@ -205,10 +242,10 @@ static size_t fill_batch(unsigned char *out, const uint8_t *step)
 /* A message with a valid header, of which some bytes are changed. */
 static void bring(const uint8_t *step)
 {
-	static unsigned char payload[NET_BATCH_BYTES + 1];
+	static unsigned char body[NET_BATCH_BYTES + 1];
 	int source = step[1] & 1 ? 2 : 0;
 	struct net_peer *peer = &self.net->peers[source];
-	memset(payload, 0xa5, sizeof payload);
+	memset(body, 0xa5, sizeof body);
 	struct net_header header = {.job = JOB,
 				    .epoch = EPOCH,
 				    .source = (uint16_t)source,
@@ -216,11 +253,17 @@ static void bring(const uint8_t *step)
 				    .kind = step[1] >> 1 & 7,
 				    .position = peer->delivered + 1 + (step[2] & 63),
 				    .taken = peer->acknowledged + (step[3] & 63)};
-	size_t bytes = header.kind == NET_BATCH   ? fill_batch(payload, step)
+	size_t bytes = header.kind == NET_BATCH   ? fill_batch(body, step)
 		       : header.kind == NET_OFFER ? step[4] * 17u
 						  : 0;
-	ucp_am_recv_param_t param = {
-		.recv_attr = header.kind == NET_OFFER ? UCP_AM_RECV_ATTR_FLAG_RNDV : 0};
+	bool by_socket = self.net->has_payload_sockets;
+	if (header.kind == NET_OFFER && by_socket) {
+		memcpy(body, &(uint64_t){bytes}, sizeof(uint64_t));
+		bytes = sizeof(uint64_t);
+	}
+	ucp_am_recv_param_t param = {.recv_attr = header.kind == NET_OFFER && !by_socket
+							  ? UCP_AM_RECV_ATTR_FLAG_RNDV
+							  : 0};
 	if (step[5] & 1)
 		((unsigned char *)&header)[step[6] % sizeof header] ^= step[7];
 	if (step[5] & 2)
@@ -230,11 +273,10 @@ static void bring(const uint8_t *step)
 	if (self.offer_count >= OFFERS - NET_ROOM * SIZE) /* so that offers in rings have room */
 		return;
 	size_t header_bytes = step[5] >> 3 == 31 ? step[6] % sizeof header : sizeof header;
-	ucs_status_t status =
-		net_on_message(self.net, &header, header_bytes, payload,
-			       bytes < sizeof payload ? bytes : sizeof payload, &param);
+	ucs_status_t status = net_on_message(self.net, &header, header_bytes, body,
+					     bytes < sizeof body ? bytes : sizeof body, &param);
 	self.accepted += status == UCS_INPROGRESS;
-	memset(payload, 0, sizeof payload); /* the link has copied it, or it is an offer */
+	memset(body, 0, sizeof body); /* the link has copied it, or it is an offer */
 }
 
 static void offer(const uint8_t *step)
@@ -244,7 +286,8 @@ static void offer(const uint8_t *step)
 		return;
 	memset(&self.transfers[i], 0, sizeof self.transfers[i]);
 	self.is_used[i] = true;
-	if (!net_post(&self.net->link, step[1] & 1 ? 2 : 0, &a_note, "long", 4, &self.transfers[i]))
+	if (!net_post(&self.net->link, step[1] & 1 ? 2 : 0, &a_note, payload, step[3] * 16,
+		      &self.transfers[i]))
 		self.is_used[i] = false;
 }
 
@@ -253,10 +296,38 @@ static void fetch(const uint8_t *step)
 	if (self.offer_count == 0)
 		return;
 	int last = --self.offer_count, i = step[2] % TRANSFERS;
-	bool wanted = (step[1] & 1) && !self.is_used[i];
+	bool wanted = (step[1] & 1) && !self.is_used[i] && self.offers[last].bytes <= LONG_BYTES;
 	self.is_used[i] = self.is_used[i] || wanted;
 	net_fetch(&self.net->link, self.offer_peer[last], &self.offers[last],
-		  wanted ? self.transfers : NULL, wanted ? &self.transfers[i] : NULL);
+		  wanted ? memory[i] : NULL, wanted ? &self.transfers[i] : NULL);
+}
+
+/* The peer reads what comes over the payload socket, and answers its next fetch a bit further. */
+static void speak(const uint8_t *step)
+{
+	static unsigned char said[sizeof(struct net_payload_head) + LONG_BYTES], heard[512];
+	int q = step[1] & 1 ? 2 : 0;
+	const struct net_peer *peer = &self.net->peers[q];
+	const struct link_transfer *first = peer->payloads.in.first;
+	(void)recv(self.theirs[q], heard, sizeof heard, MSG_DONTWAIT);
+	if (!first)
+		return;
+	const struct net_transfer *own = net_transfer_of((struct link_transfer *)(uintptr_t)first);
+	struct net_payload_head head = {own->header.position, own->bytes};
+	if (self.said_of[q] != own->header.position) {
+		self.said_of[q] = own->header.position;
+		self.said[q] = 0;
+	}
+	size_t all = sizeof head + own->bytes, at = self.said[q], bytes = step[4] * 16u;
+	memcpy(said, &head, sizeof head);
+	memcpy(said + sizeof head, payload, own->bytes);
+	if (step[5] & 1) /* nonsense, with which the peer is lost if it is in a head */
+		said[step[6] % all] ^= step[7];
+	bytes = bytes < all - at ? bytes : all - at;
+	ssize_t sent = send(self.theirs[q], said + at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+	self.said[q] += sent > 0 ? (size_t)sent : 0;
+	if (step[2] == 63)
+		(void)shutdown(self.theirs[q], SHUT_RDWR);
 }
 
 static void do_step(const uint8_t *step)
@@ -265,6 +336,13 @@ static void do_step(const uint8_t *step)
 	switch (step[0] % 16) {
 	default:
 		bring(step);
+		break;
+	case 6:
+	case 7:
+		if (self.net->has_payload_sockets)
+			speak(step);
+		else
+			bring(step);
 		break;
 	case 8:
 	case 9:
@@ -313,12 +391,17 @@ static void close_net(void)
 	MUST(self.accepted == self.released + self.fetched);
 	for (int i = 0; i < TRANSFERS; i++)
 		MUST(!self.is_used[i]);
+	for (int q = 0; q < SIZE && self.net->has_payload_sockets; q++)
+		if (q != RANK)
+			close(self.theirs[q]);
+	if (self.net->has_payload_sockets)
+		close(self.net->poll_fd);
 	free(self.net);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	open_net();
+	open_net(size > 0 && data[0] >= 0xc0);
 	for (size_t at = 0; at + 8 <= size; at += 8)
 		do_step(data + at);
 	close_net();
