@@ -3,11 +3,14 @@
  *
  * Nonblocking: with options->request set, a call returns when the operation has its position in the
  * order of the group's calls, without waiting for other ranks; a short collective may be complete
- * by then. *options->request is its handle. The caller must not touch the operation's buffers until
- * the operation is complete, and must not pass them to another one that writes them
- * (LOCKSTEP_CHECK=1 makes that an error: LS-RACE-OVERLAP). Only collectives of one group may share
- * buffers, because they run one after the other. Counts and options are copied. Unlike MPI_Wait,
- * ls_wait and ls_test do not free the handle: ls_request_free does.
+ * by then. With LOCKSTEP_BLOCKING=1, which is for finding faults, the call of a collective returns
+ * only when all ranks have completed it. A group can have 65,536 operations that are under way or
+ * whose handles are not freed; one more is refused with LS_OUT_OF_MEMORY, as is one for which there
+ * is no memory or no thread. *options->request is the handle of the operation. The caller must not
+ * touch the operation's buffers until the operation is complete, and must not pass them to another
+ * one that writes them (LOCKSTEP_CHECK=1 makes that an error: LS-RACE-OVERLAP). Only collectives of
+ * one group may share buffers, because they run one after the other. Counts and options are copied.
+ * Unlike MPI_Wait, ls_wait and ls_test do not free the handle: ls_request_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
  * a blocking collective also waits for those before it. A thread that waits for a collective runs
@@ -31,12 +34,13 @@ extern "C" {
 typedef struct ls_request ls_request;
 struct ls_message; /* p2p.h */
 
-/* Called once when an operation is complete, with its status. It runs in a thread of the
- * library, or in any thread that is inside a call on this group, or inside a call on messages of
- * another group: a nonblocking send or receive, ls_wait, ls_test, ls_batch_end. It must not
- * block. It may call no function of Lockstep but ls_request_free, and those that return
- * constants: ls_status_name, ls_status_text, ls_status_scope, ls_dtype_bytes, ls_version. A call
- * that would have to wait prints a message and returns LS_BAD_ARGUMENT; ls_group_close prints
+/* Called once when an operation is complete, with its status, perhaps before the call that began
+ * the operation returns. It runs in a thread of the library, or in any thread that is inside a call
+ * on this group, or inside a call on messages of another group: a nonblocking send or receive,
+ * ls_wait, ls_test, ls_batch_end. It must not block. It may call no function of Lockstep but
+ * ls_request_free, those of device.h that say what they do in a completion callback, and those that
+ * return constants: ls_status_name, ls_status_text, ls_status_scope, ls_dtype_bytes, ls_version. A
+ * call that would have to wait prints a message and returns LS_BAD_ARGUMENT; ls_group_close prints
  * one and does nothing. The callback must take no lock that a thread holds while it calls
  * Lockstep: that thread may be the one that calls back. */
 typedef void ls_request_callback(void *data, ls_status status);
@@ -96,8 +100,8 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
  * LS_PENDING: the operation continues, and may be waited for again. timeout_ms 0: no limit to the
  * wait (the operation has a time limit of its own). Any thread, any number of times. A signal
  * handler that was installed without SA_RESTART fails the group with LS_INTERRUPTED, as in a
- * blocking call; in a group that was opened with resume_after_signals, ls_wait returns LS_PENDING
- * instead (group.h). Errors of its own: LS_BAD_ARGUMENT, LS_FORKED. */
+ * blocking call; in a group that was opened with resume_after_signals, a wait without a time
+ * limit returns LS_PENDING instead (group.h). Errors of its own: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_request *request, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
