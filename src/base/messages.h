@@ -52,7 +52,7 @@
 #define MESSAGE_MEMORY_EXHAUSTED                                                                   \
 	"LS-MEMORY-EXHAUSTED", SETTING_LOG_ERROR,                                                  \
 		"no arena memory for %zu bytes: %s; of its %zu KiB, %zu are in use, %zu are free " \
-		"but in blocks too small, %zu were detached after failed operations"
+		"but in blocks too small, %zu were revoked after failed operations"
 #define MESSAGE_MEMORY_NO_BLOCK                  \
 	"LS-MEMORY-NO-BLOCK", SETTING_LOG_ERROR, \
 		"ls_free: %p is not the start of a block of this group%s"

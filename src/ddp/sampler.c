@@ -33,6 +33,8 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 			       "sizeof(struct ls_sampler_options)");
 	if (options)
 		memcpy(out, options, options->size);
+	if (out->reserved)
+		return ddp_bad(call, "options->reserved", out->reserved, "0");
 	if (out->num_replicas == 0) {
 		if (!group)
 			return ddp_bad(call, "group", 0, "not NULL when num_replicas is 0");

@@ -197,6 +197,9 @@ static void wrong_arguments_are_refused(void **state)
 	}
 	assert_int_equal(ls_sampler_open(NULL, 10, NULL, &sampler), LS_BAD_ARGUMENT);
 	assert_int_equal(ls_sampler_open(NULL, 10, &good, NULL), LS_BAD_ARGUMENT);
+	struct ls_sampler_options newer = good;
+	newer.reserved = 1;
+	assert_int_equal(ls_sampler_open(NULL, 10, &newer, &sampler), LS_BAD_ARGUMENT);
 	if (!SANITIZED) {
 		assert_int_equal(ls_sampler_open(NULL, UINT64_C(1) << 53, &good, &sampler),
 				 LS_OUT_OF_MEMORY);
