@@ -200,7 +200,7 @@ static void wrong_answers_are_ignored(void **state)
 	assert_int_equal(eager.status, LS_OK);
 }
 
-/* UCX still needs the offer of which the target says so: it says it early, or says nonsense. */
+/* The target answers an offer before UCX has completed sending it. */
 static void an_answer_waits_for_ucx(void **state)
 {
 	struct fake *fake = *state;

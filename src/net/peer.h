@@ -70,7 +70,7 @@ struct net_transfer {
 	bool is_due;       /* a FETCH that UCX has not taken */
 	bool is_under_way; /* an OFFER, FETCH or GOT; UCX reads the header */
 	bool is_told;      /* the source knows that the payload has come */
-	bool is_answered;  /* at the source: it knows so, or that the payload is not wanted */
+	bool is_answered;  /* by the target: it has got the payload, or has refused it */
 };
 _Static_assert(sizeof(struct net_transfer) <= LINK_TRANSFER_BYTES, "it has its place there");
 
@@ -341,7 +341,8 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
 /* A FETCH or GOT for a transfer of net_ask. Returns what UCX does. */
 ucs_status_ptr_t net_send_answer(struct net_peer *peer, struct link_transfer *transfer,
 				 enum net_kind kind);
-/* Over the payload socket the offer is over, and ends as soon as UCX needs it no more. */
+/* The target has answered an offer for the payload socket: its transfer ends as soon as UCX no
+ * longer needs it. */
 void net_end_offer(struct net_peer *peer, struct link_transfer *offer);
 /* Puts the transfer into peer->offers. */
 void net_keep_offer(struct net_peer *peer, struct link_transfer *transfer);

@@ -307,12 +307,11 @@ static void speak(const uint8_t *step)
 {
 	static unsigned char said[sizeof(struct net_payload_head) + LONG_BYTES], heard[512];
 	int q = step[1] & 1 ? 2 : 0;
-	const struct net_peer *peer = &self.net->peers[q];
-	const struct link_transfer *first = peer->payloads.in.first;
+	struct link_transfer *first = self.net->peers[q].payloads.in.first;
 	(void)recv(self.theirs[q], heard, sizeof heard, MSG_DONTWAIT);
 	if (!first)
 		return;
-	const struct net_transfer *own = net_transfer_of((struct link_transfer *)(uintptr_t)first);
+	const struct net_transfer *own = net_transfer_of(first);
 	struct net_payload_head head = {own->header.position, own->bytes};
 	if (self.said_of[q] != own->header.position) {
 		self.said_of[q] = own->header.position;
